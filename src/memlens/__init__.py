@@ -1,0 +1,30 @@
+"""memlens: predict, measure and explain the memory of PyTorch and of any Python.
+
+Public names are resolved when they are first used: `import memlens` loads neither torch nor rich.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# public name -> module that defines it
+_PUBLIC: dict[str, str] = {
+    "Trace": "memlens.model",
+    "Category": "memlens.model",
+    "MemlensError": "memlens.errors",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'memlens' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

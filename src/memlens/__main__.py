@@ -1,0 +1,5 @@
+"""`python -m memlens` is `memlens`."""
+
+from memlens.cli import main
+
+main()

@@ -1,0 +1,76 @@
+"""The `memlens` command: a table of sub-commands, each imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import NoReturn
+
+import click
+
+from memlens import __version__
+from memlens.errors import MemlensError
+
+# command -> (module in memlens.cli, one line of help). A new command is a new row here and a module with
+# a click command named `command`.
+COMMANDS: dict[str, tuple[str, str]] = {}
+
+
+class LazyGroup(click.Group):
+    """Lists commands from COMMANDS without importing any: `memlens --help` must not load torch."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"memlens.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean `memlens {close[0]}`?" if close else ""
+            ctx.fail(f"memlens has no command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="memlens")
+def cli() -> None:
+    """Know the memory before you run, measure it while you do, explain every byte.
+
+    \b
+    memlens predict examples/vgg16.py:vgg16 --input 3x224x224 --batch-size 32 --gpu 4090
+    memlens run --lines train.py
+    memlens snapshot snapshot.pickle
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line. Errors are one line on stderr and exit code 2; Ctrl-C is 130."""
+    try:
+        code = cli.main(args=arguments, prog_name="memlens", standalone_mode=False)
+    except MemlensError as error:
+        click.echo(f"memlens: {error}", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("memlens: stopped by Ctrl-C", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe went away: nothing to say, and nobody to say it to
+        sys.exit(141)
+    sys.exit(code if isinstance(code, int) else 0)

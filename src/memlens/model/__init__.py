@@ -1,0 +1,31 @@
+"""What memory is: one record, `Trace`, and the views on it. Standard library only."""
+
+from memlens.model.assumption import Assumption
+from memlens.model.breakdown import Breakdown
+from memlens.model.category import ALLOCATED, Category
+from memlens.model.events import Alloc, Event, Free, Mark, OutOfMemory, Sample, SegmentAlloc, SegmentFree
+from memlens.model.site import NOWHERE, Frame, Site
+from memlens.model.timeline import Timeline
+from memlens.model.trace import Device, Process, Trace
+
+__all__ = [
+    "ALLOCATED",
+    "NOWHERE",
+    "Alloc",
+    "Assumption",
+    "Breakdown",
+    "Category",
+    "Device",
+    "Event",
+    "Frame",
+    "Free",
+    "Mark",
+    "OutOfMemory",
+    "Process",
+    "Sample",
+    "SegmentAlloc",
+    "SegmentFree",
+    "Site",
+    "Timeline",
+    "Trace",
+]

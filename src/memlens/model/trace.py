@@ -1,0 +1,142 @@
+"""The one record. Many producers make it (predict, measure, import), many consumers draw it.
+
+>>> from memlens.model import Alloc, Free, Trace
+>>> trace = Trace(origin="predicted", events=[Alloc(1, 512), Alloc(2, 1024), Free(1)])
+>>> trace.check()
+>>> trace.timeline().peak_allocated_bytes
+1536
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from memlens.model.assumption import Assumption
+from memlens.model.breakdown import Breakdown, breakdown_at
+from memlens.model.events import Alloc, Event, Free, Mark, SegmentAlloc, SegmentFree
+from memlens.model.timeline import Timeline, build_timeline
+
+Origin = Literal["predicted", "measured", "imported"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The card a trace speaks of. `context_bytes` is (low, expected, high), outside the allocator."""
+
+    name: str
+    memory_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    context_bytes: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass(slots=True)
+class Process:
+    """A process seen while measuring; `ended_us` is None while it lived."""
+
+    pid: int
+    name: str
+    parent: int | None = None
+    started_us: int = 0
+    ended_us: int | None = None
+
+
+@dataclass
+class Trace:
+    """Events in order, the marks between them, and what was assumed.
+
+    `baseline_allocated_bytes` and `baseline_reserved_bytes` are what was there before the first event, in
+    recordings that start in the middle of a run.
+    """
+
+    origin: Origin
+    events: list[Event] = field(default_factory=list)
+    device: Device | None = None
+    marks: list[Mark] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    assumptions: list[Assumption] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    baseline_allocated_bytes: int = 0
+    baseline_reserved_bytes: int = 0
+
+    def timeline(self) -> Timeline:
+        """Allocated and reserved bytes after every event."""
+        return build_timeline(self)
+
+    def breakdown(self, index: int | None = None) -> Breakdown:
+        """Who holds what after event number `index`; the peak of allocated memory if None."""
+        return breakdown_at(self, self.timeline().peak_index if index is None else index)
+
+    @cached_property
+    def allocations(self) -> dict[int, Alloc]:
+        """Every allocation by its id."""
+        return {event.id: event for event in self.events if isinstance(event, Alloc)}
+
+    def phases(self) -> Iterator[tuple[Mark, int, int]]:
+        """Each mark with the half-open range of events it holds for."""
+        ends = [mark.index for mark in self.marks[1:]] + [len(self.events)]
+        for mark, end in zip(self.marks, ends, strict=True):
+            yield mark, mark.index, end
+
+    def mark_at(self, index: int) -> Mark | None:
+        """The mark that holds at event number `index`."""
+        found = None
+        for mark in self.marks:
+            if mark.index > index:
+                break
+            found = mark
+        return found
+
+    def check(self) -> None:
+        """Prove that sums close; raises AssertionError with the event that breaks them.
+
+        Every free has its allocation, ids are unique, marks are in order, allocated never exceeds reserved
+        where segments are known, placed blocks lie inside one segment and never overlap in number of bytes,
+        and the categories at the peak add up to what is allocated there.
+        """
+        check_events(self)
+        peak = self.breakdown()
+        held = sum(peak.by_category().values())
+        if held != peak.allocated_bytes:
+            raise AssertionError(
+                f"categories hold {held} bytes at the peak, allocated says {peak.allocated_bytes}"
+            )
+
+
+def check_events(trace: Trace) -> None:
+    """The part of `Trace.check` that walks the events once."""
+    live: dict[int, int] = {}
+    segments: dict[int, int] = {}
+    seen: set[int] = set()
+    reserved, allocated = trace.baseline_reserved_bytes, trace.baseline_allocated_bytes
+    has_segments = any(isinstance(event, SegmentAlloc) for event in trace.events)
+    for number, event in enumerate(trace.events):
+        match event:
+            case Alloc():
+                if event.id in seen:
+                    raise AssertionError(f"event {number}: allocation id {event.id} was used before")
+                if event.bytes < event.requested or event.bytes < 0:
+                    raise AssertionError(
+                        f"event {number}: {event.bytes} bytes for a request of {event.requested}"
+                    )
+                seen.add(event.id)
+                live[event.id] = event.bytes
+                allocated += event.bytes
+            case Free():
+                if event.id not in live:
+                    raise AssertionError(f"event {number}: free of {event.id}, which is not allocated")
+                allocated -= live.pop(event.id)
+            case SegmentAlloc():
+                segments[event.address] = event.bytes
+                reserved += event.bytes
+            case SegmentFree():
+                reserved -= event.bytes
+            case _:
+                continue
+        if has_segments and allocated > reserved:
+            raise AssertionError(f"event {number}: {allocated} bytes allocated, only {reserved} reserved")
+    indices = [mark.index for mark in trace.marks]
+    if indices != sorted(indices) or any(index > len(trace.events) for index in indices):
+        raise AssertionError(f"marks are out of order: {indices} over {len(trace.events)} events")

@@ -1,0 +1,92 @@
+"""The only place where bytes become text, and text becomes bytes.
+
+MiB = 2^20 and GiB = 2^30, spelled with the i; MB = 10^6 and GB = 10^9. Inside memlens a size is an
+`int` of bytes whose name ends in `_bytes`.
+
+>>> format_bytes(6_696 * MIB)
+'6.54 GiB'
+>>> parse_bytes("24GiB") == 24 * GIB
+True
+"""
+
+from __future__ import annotations
+
+import re
+
+from memlens.errors import UsageError
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "k": KIB,
+    "m": MIB,
+    "g": GIB,
+    "t": 1 << 40,
+    "kib": KIB,
+    "mib": MIB,
+    "gib": GIB,
+    "tib": 1 << 40,
+}
+_SIZE = re.compile(r"\s*([+-]?\d+(?:[._]\d+)*(?:e\d+)?)\s*([a-zA-Z]*)\s*\Z")
+
+
+def format_bytes(size: int | float, *, precision: int = 2, sign: bool = False) -> str:
+    """`size` bytes in the largest binary unit that leaves a number of at least one.
+
+    >>> format_bytes(1536), format_bytes(-3 * MIB), format_bytes(512, sign=True)
+    ('1.50 KiB', '-3.00 MiB', '+512 B')
+    """
+    prefix = "+" if sign and size > 0 else ""
+    magnitude = abs(size)
+    for factor, unit in ((1 << 40, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        # a value that would round up to 1024 of this unit's smaller sibling moves up to this unit
+        if magnitude >= factor - 0.5 * 10**-precision * factor / 1024:
+            return f"{prefix}{size / factor:,.{precision}f} {unit}"
+    return f"{prefix}{size:,.0f} B"
+
+
+def format_mib(size: int | float, *, precision: int = 2) -> str:
+    """`size` bytes in MiB whatever its magnitude, for columns that must line up.
+
+    >>> format_mib(3 * GIB)
+    '3,072.00 MiB'
+    """
+    return f"{size / MIB:,.{precision}f} MiB"
+
+
+def format_count(count: int) -> str:
+    """A count with separators, for parameters and calls.
+
+    >>> format_count(138357544)
+    '138,357,544'
+    """
+    return f"{count:,}"
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes from text as people type it: `24GiB`, `24 GB`, `512MiB`, `24g` (binary), `1073741824`.
+
+    >>> parse_bytes("24 GB"), parse_bytes("1.5GiB"), parse_bytes("512")
+    (24000000000, 1610612736, 512)
+    """
+    if isinstance(text, int):
+        return text
+    match = _SIZE.match(text)
+    unit = match[2].lower() if match else None
+    if match is None or unit not in _UNITS:
+        raise UsageError(
+            f"cannot read {text!r} as an amount of memory",
+            hint="write a number and a unit, such as 24GiB, 24GB (= 10^9) or 512MiB",
+        )
+    size = float(match[1].replace("_", "")) * _UNITS[unit or ""]
+    if size < 0:
+        raise UsageError(f"an amount of memory cannot be negative, got {text!r}")
+    return int(size)
