@@ -1,0 +1,18 @@
+"""The CUDA caching allocator, simulated. Standard library only."""
+
+from memlens.allocator.blocks import Block, BlockView, SegmentView
+from memlens.allocator.config import AllocatorConfig, from_environment, parse_config
+from memlens.allocator.oom import DeviceFull, message
+from memlens.allocator.simulator import CachingAllocator
+
+__all__ = [
+    "AllocatorConfig",
+    "Block",
+    "BlockView",
+    "CachingAllocator",
+    "DeviceFull",
+    "SegmentView",
+    "from_environment",
+    "message",
+    "parse_config",
+]
