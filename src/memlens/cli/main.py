@@ -13,7 +13,9 @@ from memlens.errors import MemlensError
 
 # command -> (module in memlens.cli, one line of help). A new command is a new row here and a module with
 # a click command named `command`.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "gpus": ("gpus", "the catalogue, and the cards in this machine"),
+}
 
 
 class LazyGroup(click.Group):

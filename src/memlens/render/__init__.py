@@ -1,0 +1,1 @@
+"""A view turned into text or pixels. Nothing is decided here."""
