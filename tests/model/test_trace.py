@@ -61,6 +61,11 @@ def test_phases_cover_the_events_between_marks() -> None:
     assert trace.mark_at(2).name == "forward"
 
 
+def test_a_trace_without_marks_has_no_phases() -> None:
+    """Nothing was marked, so nothing is claimed."""
+    assert list(Trace("predicted", [Alloc(1, 512)]).phases()) == []
+
+
 def test_reserved_follows_segments() -> None:
     """Reserved grows with a segment and falls with its release."""
     events = [SegmentAlloc(0, 2 << 20), Alloc(1, 512), Free(1), SegmentFree(0, 2 << 20)]

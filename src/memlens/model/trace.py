@@ -75,7 +75,9 @@ class Trace:
         return {event.id: event for event in self.events if isinstance(event, Alloc)}
 
     def phases(self) -> Iterator[tuple[Mark, int, int]]:
-        """Each mark with the half-open range of events it holds for."""
+        """Each mark with the half-open range of events it holds for; nothing in a trace without marks."""
+        if not self.marks:
+            return
         ends = [mark.index for mark in self.marks[1:]] + [len(self.events)]
         for mark, end in zip(self.marks, ends, strict=True):
             yield mark, mark.index, end
