@@ -1,0 +1,95 @@
+"""Whose fault it was: the user's last line in a traceback, and the module that refused a shape."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from types import FrameType, TracebackType
+
+import torch
+from torch import nn
+
+_LIBRARIES = tuple(
+    {os.path.realpath(p) + os.sep for p in sysconfig.get_paths().values()}
+    | {os.path.dirname(os.path.realpath(torch.__file__)) + os.sep}
+)
+_HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
+
+
+def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    found: list[tuple[FrameType, int]] = []
+    link: TracebackType | None = error.__traceback__
+    while link is not None:
+        found.append((link.tb_frame, link.tb_lineno))
+        link = link.tb_next
+    return found
+
+
+def _is_users(file: str) -> bool:
+    path = os.path.realpath(file)
+    return not file.startswith("<") and not path.startswith(_HERE) and not path.startswith(_LIBRARIES)
+
+
+def last_line(error: BaseException) -> str:
+    """`ValueError: depth must be positive`: what Python itself would print last."""
+    return " ".join(traceback.format_exception_only(error)[-1].split())
+
+
+def place(error: BaseException) -> str:
+    """`net.py:12 in forward`: the innermost frame of the user's code, else the innermost one at all."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(error.filename)}:{error.lineno}"
+    frames = _frames(error)
+    users = [(f, line) for f, line in frames if _is_users(f.f_code.co_filename)]
+    if not frames:
+        return "an unknown place"
+    frame, line = (users or frames)[-1]
+    return f"{_short(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
+
+
+def _short(file: str) -> str:
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative
+
+
+def refused(error: BaseException, model: nn.Module) -> tuple[str, nn.Module, list[torch.Tensor]] | None:
+    """The innermost module that was running when `error` was raised: its path, itself, and its inputs."""
+    paths = {id(module): name for name, module in model.named_modules()}
+    for frame, _ in reversed(_frames(error)):
+        module = frame.f_locals.get("self")
+        if not isinstance(module, nn.Module) or id(module) not in paths:
+            continue
+        code = frame.f_code
+        if code.co_name in ("__call__", "_call_impl", "_wrapped_call_impl"):
+            continue
+        names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        values = [frame.f_locals.get(name) for name in names]
+        return paths[id(module)], module, [v for v in values if isinstance(v, torch.Tensor)]
+    return None
+
+
+def shape_text(shape: torch.Size | tuple[int, ...]) -> str:
+    """`32x3x224x224`; `()` for a single number.
+
+    >>> shape_text((32, 3, 224, 224))
+    '32x3x224x224'
+    """
+    return "x".join(str(n) for n in shape) or "()"
+
+
+def describe_refusal(error: BaseException, model: nn.Module) -> str:
+    """One line about a forward that failed: the layer, the shape it got, the shape of its weight."""
+    found = refused(error, model)
+    if found is None:
+        return f"{last_line(error)} ({place(error)})"
+    path, module, inputs = found
+    kind = type(module).__name__
+    who = f"{path} ({kind})" if path else kind
+    weight = getattr(module, "weight", None)
+    own = ""
+    if isinstance(weight, torch.Tensor):
+        own = f", whose weight is {shape_text(weight.shape)},"
+    got = " and ".join(shape_text(t.shape) for t in inputs)
+    took = f" could not take an input of {got}" if got else " failed"
+    return f"{who}{own}{took}: {last_line(error)} ({place(error)})"

@@ -1,0 +1,302 @@
+"""The result of predicting: every figure is computed from the trace, by plain functions.
+
+The process holds what the allocator reserved plus the context. It is highest where reserved memory is; among
+those moments (reserved seldom falls) the one with most allocated is shown, since its tensors are the reason.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from memlens.model import Alloc, Assumption, Category, Device, Site, Timeline, Trace
+from memlens.units import format_bytes
+
+SCHEMA = "memlens.prediction/1"
+PHASES = ("forward", "backward", "optimizer")
+TOP_MODULES = 10
+
+# the contract has no "unknown": what a simulation could not name was short-lived
+_KEYS = tuple(c for c in Category if c is not Category.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Where memory is highest. `line` is `file.py:12` and empty where no line of the user's is known."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    process_bytes: int
+    low_process_bytes: int
+    high_process_bytes: int
+    phase: str
+    step: int
+    module: str | None
+    operator: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. A phase that a step does not have (backward, in inference) is None."""
+
+    step: int
+    start_allocated_bytes: int
+    forward_peak_bytes: int | None
+    backward_peak_bytes: int | None
+    optimizer_peak_bytes: int | None
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    end_allocated_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A module and the bytes at the peak that belong to it, its children not included."""
+
+    module: str
+    type: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card of the catalogue and what this scenario needs on it."""
+
+    name: str
+    memory_bytes: int
+    process_bytes: int
+    high_process_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        return self.process_bytes <= self.memory_bytes
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a scenario needs, where and why. `trace` has every event; `to_dict()` is the JSON contract.
+
+    `device` is the card that was simulated. `fits` and `headroom_bytes` are None where no card was asked
+    for; `cards` then holds the catalogue, each card with what is needed on it.
+    """
+
+    target: str
+    scenario: dict[str, Any]
+    device: Device
+    fits: bool | None
+    headroom_bytes: int | None
+    peak: Peak
+    breakdown: dict[Category, int]
+    steps: tuple[Step, ...]
+    top_modules: tuple[Holder, ...]
+    assumptions: tuple[Assumption, ...]
+    operators: int
+    allocations: int
+    elapsed_seconds: float
+    memlens: str
+    torch: str
+    cards: tuple[Card, ...] = ()
+    trace: Trace = field(repr=False, default_factory=lambda: Trace("predicted"))
+
+    @property
+    def may_not_fit(self) -> bool:
+        """It fits as expected, but not if what was assumed turns out at its worst."""
+        return bool(self.fits) and self.peak.high_process_bytes > (self.device.memory_bytes or 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The contract `memlens.prediction/1`, ready for json."""
+        device = self.device
+        found: dict[str, Any] = {
+            "schema": SCHEMA,
+            "target": self.target,
+            "scenario": self.scenario,
+            "device": {
+                "name": device.name,
+                "memory_bytes": device.memory_bytes,
+                "compute_capability": list(device.compute_capability) if device.compute_capability else None,
+            },
+            "fits": self.fits,
+            "headroom_bytes": self.headroom_bytes,
+            "peak": as_dict(self.peak),
+            "breakdown_at_peak": {str(key): size for key, size in self.breakdown.items()},
+            "steps": [as_dict(step) for step in self.steps],
+            "top_modules": [as_dict(holder) for holder in self.top_modules],
+            "assumptions": [as_dict(assumption) for assumption in self.assumptions],
+            "operators": self.operators,
+            "allocations": self.allocations,
+            "elapsed_seconds": self.elapsed_seconds,
+            "memlens": self.memlens,
+            "torch": self.torch,
+        }
+        if self.fits is None:
+            found["cards"] = [{**as_dict(card), "fits": card.fits} for card in self.cards]
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.target}: {verdict(self)}"
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def verdict(prediction: Prediction) -> str:
+    """The answer in one line."""
+    peak, device = prediction.peak, prediction.device
+    needs = format_bytes(peak.process_bytes)
+    if prediction.fits is None or device.memory_bytes is None or prediction.headroom_bytes is None:
+        fitting = [card for card in prediction.cards if card.fits]
+        return f"needs {needs}; fits {len(fitting)} of the {len(prediction.cards)} cards known"
+    card, memory = short_name(device), format_bytes(device.memory_bytes)
+    if not prediction.fits:
+        short = format_bytes(-prediction.headroom_bytes)
+        return f"does not fit {card}: needs {needs} of {memory}, {short} short"
+    spare = format_bytes(prediction.headroom_bytes)
+    if prediction.may_not_fit:
+        worst = format_bytes(peak.high_process_bytes)
+        return f"may not fit {card}: needs {needs} of {memory}, {spare} to spare, but {worst} at worst"
+    return f"fits {card}: needs {needs} of {memory}, {spare} to spare"
+
+
+def short_name(device: Device) -> str:
+    """A card as people call it: `the RTX 4090`; `a GPU with 24.00 GiB` stays."""
+    if device.name.startswith("a "):
+        return device.name
+    return "the " + device.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+def peak_index(timeline: Timeline) -> int:
+    """The event where reserved memory is highest, and among those where most is allocated."""
+    if not timeline.reserved:
+        return timeline.peak_index
+    top = timeline.peak_reserved_bytes
+    moments = (i for i, reserved in enumerate(timeline.reserved) if reserved == top)
+    return max(moments, key=timeline.allocated.__getitem__, default=-1)
+
+
+def build_peak(trace: Trace, timeline: Timeline, index: int, assumptions: list[Assumption]) -> Peak:
+    """The peak at event number `index`, and how far the assumptions let it move."""
+    reserved = timeline.peak_reserved_bytes or timeline.peak_allocated_bytes
+    context = trace.device.context_bytes[1] if trace.device else 0
+    process = reserved + context
+    low = process + sum(a.low_bytes for a in assumptions)
+    mark = trace.mark_at(index)
+    site = site_at(trace, index)
+    return Peak(
+        timeline.peak_allocated_bytes, reserved, process, max(low, 0),
+        process + sum(a.high_bytes for a in assumptions),
+        mark.name if mark else "", mark.step if mark else 0, site.module, site.operator, site.where,
+    )  # fmt: skip
+
+
+def site_at(trace: Trace, index: int) -> Site:
+    """Who made the last allocation up to event number `index`."""
+    for event in reversed(trace.events[: index + 1]):
+        if isinstance(event, Alloc):
+            return event.site
+    return Site()
+
+
+def context_assumption(device: Device | None) -> list[Assumption]:
+    """The range of the CUDA context as an assumption, where the catalogue has one."""
+    if device is None:
+        return []
+    low, expected, high = device.context_bytes
+    if low == high:
+        return []
+    what = f"the CUDA context takes {format_bytes(expected)}"
+    why = "it depends on the driver and on the kernels that are loaded"
+    return [Assumption(what, why, low - expected, high - expected)]
+
+
+def breakdown_at_peak(trace: Trace, timeline: Timeline, index: int) -> dict[Category, int]:
+    """Bytes of every category of the contract at event number `index`; they add up to the process."""
+    found: dict[Category, int] = dict.fromkeys(_KEYS, 0)
+    for category, size in trace.breakdown(index).by_category().items():
+        found[Category.TEMPORARY if category is Category.UNKNOWN else category] += size
+    if timeline.reserved and index >= 0:
+        found[Category.FRAGMENTATION] = timeline.reserved[index] - timeline.allocated[index]
+    found[Category.CONTEXT] = trace.device.context_bytes[1] if trace.device else 0
+    return found
+
+
+def build_steps(trace: Trace, timeline: Timeline) -> tuple[Step, ...]:
+    """The figures of each step, from its first mark to the next step's first."""
+    ranges: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for mark, start, end in trace.phases():
+        if mark.step > 0:
+            ranges[mark.step][mark.name].append((start, end))
+    return tuple(_step(number, phases, timeline) for number, phases in sorted(ranges.items()))
+
+
+def _step(number: int, phases: dict[str, list[tuple[int, int]]], timeline: Timeline) -> Step:
+    spans = [span for found in phases.values() for span in found]
+    start, end = min(s for s, _ in spans), max(e for _, e in spans)
+    peaks = {
+        name: max((timeline.peak_between(*span)[0] for span in phases[name]), default=None)
+        if name in phases
+        else None
+        for name in PHASES
+    }
+    allocated, reserved = timeline.peak_between(start, end)
+    return Step(
+        number, allocated_before(timeline, start), peaks["forward"], peaks["backward"], peaks["optimizer"],
+        allocated, reserved, allocated_before(timeline, end),
+    )  # fmt: skip
+
+
+def allocated_before(timeline: Timeline, index: int) -> int:
+    """Allocated bytes just before event number `index`."""
+    if index <= 0 or not timeline.allocated:
+        return timeline.baseline_allocated_bytes
+    return timeline.allocated[index - 1]
+
+
+def build_holders(trace: Trace, index: int, count: int = TOP_MODULES) -> tuple[Holder, ...]:
+    """The modules that hold most at event number `index`; the root is the empty path."""
+    sizes: defaultdict[str, int] = defaultdict(int)
+    types: dict[str, str] = {}
+    for alloc in trace.breakdown(index).live:
+        module = alloc.site.module
+        if module is not None:
+            sizes[module] += alloc.bytes
+            types.setdefault(module, alloc.site.module_type)
+    ranked = sorted(sizes.items(), key=lambda item: -item[1])[:count]
+    return tuple(Holder(module, types[module], size) for module, size in ranked)
+
+
+def count_allocations(trace: Trace) -> int:
+    return sum(isinstance(event, Alloc) for event in trace.events)
+
+
+def build_prediction(
+    trace: Trace,
+    *,
+    target: str,
+    scenario: dict[str, Any],
+    operators: int,
+    elapsed_seconds: float,
+    versions: tuple[str, str],
+    asked_for_a_card: bool,
+) -> Prediction:
+    """Everything there is to say about a simulated run."""
+    timeline = trace.timeline()
+    index = peak_index(timeline)
+    assumptions = [*trace.assumptions, *context_assumption(trace.device)]
+    peak = build_peak(trace, timeline, index, assumptions)
+    device = trace.device or Device("an unnamed device")
+    memory = device.memory_bytes if asked_for_a_card else None
+    return Prediction(
+        target=target, scenario=scenario, device=device,
+        fits=None if memory is None else peak.process_bytes <= memory,
+        headroom_bytes=None if memory is None else memory - peak.process_bytes,
+        peak=peak,
+        breakdown=breakdown_at_peak(trace, timeline, index),
+        steps=build_steps(trace, timeline),
+        top_modules=build_holders(trace, index),
+        assumptions=tuple(sorted(assumptions, key=lambda a: a.low_bytes - a.high_bytes)),
+        operators=operators, allocations=count_allocations(trace), elapsed_seconds=elapsed_seconds,
+        memlens=versions[0], torch=versions[1], trace=trace,
+    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""What is asked: one frozen value that says everything about the run except the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from memlens.errors import UsageError
+from memlens.scenarios.inputs import InputSpec
+from memlens.scenarios.names import check_choice
+from memlens.scenarios.optimizers import MakeOptimizer, find_optimizer
+
+Mode = Literal["train", "inference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """`weights` None leaves the model as it was built; `autocast` is the dtype of the autocast context."""
+
+    weights: torch.dtype | None
+    autocast: torch.dtype | None = None
+    scaler: bool = False
+
+
+PRECISIONS: dict[str, Precision] = {
+    "fp32": Precision(torch.float32),
+    "bf16": Precision(torch.bfloat16),
+    "fp16": Precision(torch.float16),
+    "amp-bf16": Precision(None, torch.bfloat16),
+    "amp-fp16": Precision(None, torch.float16, scaler=True),
+}
+AS_BUILT = Precision(None)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A loop to simulate. Made by `make_scenario`, which checks every value."""
+
+    batch_size: int = 1
+    mode: Mode = "train"
+    inputs: tuple[InputSpec, ...] = ()
+    optimizer: str = "adamw"
+    optimizer_arguments: Mapping[str, Any] = field(default_factory=dict)
+    make_optimizer: MakeOptimizer | None = None
+    precision: str | None = None
+    loss: Any = None
+    accumulate: int = 1
+    grad_checkpointing: bool = False
+    steps: int = 2
+    seq_len: int | None = None
+    alloc_conf: str | None = None
+
+    @property
+    def training(self) -> bool:
+        return self.mode == "train"
+
+    @property
+    def recipe(self) -> Precision:
+        return AS_BUILT if self.precision is None else PRECISIONS[self.precision]
+
+
+def make_scenario(
+    *,
+    batch_size: int = 1,
+    mode: str = "train",
+    inputs: tuple[InputSpec, ...] = (),
+    optimizer: Any = "adamw",
+    optimizer_args: Mapping[str, Any] | None = None,
+    precision: str | None = None,
+    loss: Any = None,
+    accumulate: int = 1,
+    grad_checkpointing: bool = False,
+    steps: int = 2,
+    seq_len: int | None = None,
+    alloc_conf: str | None = None,
+) -> Scenario:
+    """A checked Scenario. Raises UsageError for a value that makes no sense, with the nearest that does.
+
+    >>> make_scenario(batch_size=32, optimizer="sgd", optimizer_args={"momentum": 0.9}).optimizer
+    'sgd'
+    """
+    for name, value in (("batch size", batch_size), ("accumulate", accumulate), ("steps", steps)):
+        _positive(name, value)
+    if seq_len is not None:
+        _positive("seq-len", seq_len)
+    checked: Mode = "train" if check_choice("mode", mode, ("train", "inference")) == "train" else "inference"
+    if precision is not None:
+        precision = check_choice("precision", precision, PRECISIONS)
+    if checked == "inference":
+        _refuse_training_options(loss, accumulate, grad_checkpointing, optimizer_args)
+        optimizer = "none"
+    name, make = find_optimizer(optimizer, optimizer_args or {})
+    return Scenario(
+        batch_size, checked, inputs, name, dict(optimizer_args or {}), make, precision, loss, accumulate,
+        grad_checkpointing, steps, seq_len, alloc_conf,
+    )  # fmt: skip
+
+
+def _positive(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _refuse_training_options(loss: Any, accumulate: int, checkpointing: bool, arguments: Any) -> None:
+    """An option without effect is an error, so that nobody reads a figure as one that it changed."""
+    given = {
+        "loss": loss is not None,
+        "accumulate": accumulate != 1,
+        "grad-checkpointing": checkpointing,
+        "optimizer-arg": bool(arguments),
+    }
+    wrong = [name for name, is_given in given.items() if is_given]
+    if wrong:
+        raise UsageError(f"{' and '.join(wrong)} has no meaning with mode inference", hint="use --mode train")

@@ -1,0 +1,194 @@
+"""Models of timm, torchvision and transformers by name. Nothing is ever downloaded: weights do not matter
+for memory, and a config that is not on this machine is an error that says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from memlens.errors import TargetError, UsageError
+from memlens.model import Assumption
+from memlens.scenarios.blame import last_line
+from memlens.scenarios.inputs import InputSpec
+from memlens.scenarios.names import unknown
+
+Inputs = Callable[[int | None, bool], tuple[InputSpec, ...]]
+Found = tuple[nn.Module, Inputs, tuple[Assumption, ...]]
+
+# the length of a sample when neither --seq-len nor the model says one
+DEFAULT_SEQUENCE = 1024
+
+
+def require(library: str, target: str) -> Any:
+    """The library, or the error that says how to install it."""
+    try:
+        return importlib.import_module(library)
+    except ImportError as problem:
+        if problem.name != library:
+            raise TargetError(f"{library} does not import: {last_line(problem)}") from problem
+        error = f"{target} needs {library}, which is not installed"
+        raise TargetError(error, hint=f"pip install {library}") from problem
+
+
+def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
+    try:
+        return make()
+    except (TypeError, ValueError, RuntimeError, AttributeError) as problem:
+        raise TargetError(f"{name} could not be built: {last_line(problem)}") from problem
+
+
+def _images(shape: tuple[int, ...], source: str) -> tuple[Inputs, tuple[Assumption, ...]]:
+    size = "x".join(map(str, shape))
+    note = Assumption(f"images of {size}", f"{source}; --input sets another size")
+
+    def inputs(seq_len: int | None, training: bool) -> tuple[InputSpec, ...]:
+        if seq_len is not None:
+            raise UsageError(f"--seq-len {seq_len} has no meaning for images", hint="--input sets their size")
+        return (InputSpec(shape),)
+
+    return inputs, (note,)
+
+
+def from_timm(name: str, arguments: dict[str, Any]) -> Found:
+    """`timm:NAME`: any model of timm, without weights, at its own input size."""
+    timm = require("timm", f"timm:{name}")
+    if name not in timm.list_models():
+        raise unknown("timm model", name, timm.list_models())
+    model = _made(f"timm:{name}", lambda: timm.create_model(name, pretrained=False, **arguments))
+    config = getattr(model, "pretrained_cfg", None) or {}
+    shape = tuple(config.get("input_size") or (3, 224, 224))
+    size = arguments.get("img_size")
+    if size is not None:
+        shape = (shape[0], *(size if isinstance(size, (tuple, list)) else (size, size)))
+    if "in_chans" in arguments:
+        shape = (arguments["in_chans"], *shape[1:])
+    return (model, *_images(shape, "the size that timm names for this model"))
+
+
+def from_torchvision(name: str, arguments: dict[str, Any]) -> Found:
+    """`torchvision:NAME`: any model of torchvision, without weights, at the size of its best weights."""
+    require("torchvision", f"torchvision:{name}")
+    models = importlib.import_module("torchvision.models")
+    if name not in models.list_models():
+        raise unknown("torchvision model", name, models.list_models())
+    model = _made(f"torchvision:{name}", lambda: models.get_model(name, weights=None, **arguments))
+    crop = 224
+    weights = next(iter(models.get_model_weights(name)), None)
+    if weights is not None:
+        sizes = getattr(weights.transforms(), "crop_size", None) or [crop]
+        crop = sizes[-1]
+    return (model, *_images((3, crop, crop), "the size that torchvision's weights take"))
+
+
+def from_transformers(name: str, arguments: dict[str, Any]) -> Found:
+    """`hf:config.json`, `hf:folder` or `hf:id` (from the local cache): a transformers model by its config."""
+    transformers = require("transformers", f"hf:{name}")
+    config = _config(transformers, name, arguments)
+    cls = _auto_class(transformers, config)
+    model = _made(f"hf:{name}", lambda: _instantiate(cls, config))
+    kind = cls.__name__
+
+    def inputs(seq_len: int | None, training: bool) -> tuple[InputSpec, ...]:
+        return hf_inputs(config, type(model).__name__, seq_len, training)
+
+    note = Assumption(f"{kind}, no padding mask", "batches are taken as full; a mask adds a copy of itself")
+    return model, inputs, (note,)
+
+
+def _instantiate(cls: Any, config: Any) -> nn.Module:
+    make = getattr(cls, "from_config", None) or getattr(cls, "_from_config", None) or cls
+    model: nn.Module = make(config)
+    return model
+
+
+def _config(transformers: Any, name: str, arguments: dict[str, Any]) -> Any:
+    path = Path(name)
+    looks_local = path.exists() or name.endswith(".json") or name.startswith((".", "/", "~"))
+    if looks_local and not path.expanduser().exists():
+        raise TargetError(f"there is no file or folder {name}")
+    if path.is_dir() and not (path / "config.json").exists():
+        raise TargetError(f"there is no config.json in {name}")
+    source = str(path.expanduser()) if looks_local else name
+    try:
+        config = transformers.AutoConfig.from_pretrained(source, local_files_only=True)
+    except (OSError, ValueError, KeyError) as problem:
+        if looks_local:
+            raise TargetError(f"{name} is not a config of transformers: {last_line(problem)}") from problem
+        raise TargetError(
+            f"the config of {name!r} is not in the local cache, and memlens does not download",
+            hint=f"fetch it once with `hf download {name} config.json`, or name a config.json",
+        ) from problem
+    for key, value in arguments.items():
+        if not hasattr(config, key):
+            raise unknown(f"setting of {type(config).__name__}", key, config.to_dict())
+        setattr(config, key, value)
+    return config
+
+
+def _auto_class(transformers: Any, config: Any) -> Any:
+    """The class that the config names; a language model's where it names none."""
+    for architecture in getattr(config, "architectures", None) or ():
+        found = getattr(transformers, architecture, None)
+        if found is not None:
+            return found
+    for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
+        if type(config) in auto._model_mapping:
+            return auto
+    raise TargetError(f"transformers has no model for a {type(config).__name__}")
+
+
+def hf_inputs(config: Any, kind: str, seq_len: int | None, training: bool) -> tuple[InputSpec, ...]:
+    """What a transformers model of class `kind` is fed: images or token numbers, and labels in training."""
+    text = getattr(config, "get_text_config", lambda: config)()
+    if hasattr(config, "image_size") and not hasattr(text, "vocab_size"):
+        if seq_len is not None:
+            raise UsageError(f"--seq-len {seq_len} has no meaning for images", hint="--input sets their size")
+        size = config.image_size
+        height, width = size if isinstance(size, (tuple, list)) else (size, size)
+        main = InputSpec((getattr(config, "num_channels", 3), height, width), None, "pixel_values")
+        labels = [InputSpec((), torch.int64, "labels")] if "Classification" in kind else []
+        return (main, *labels) if training else (main,)
+    length = _length(text, seq_len)
+    ids = InputSpec((length,), torch.int64, "input_ids")
+    if not training:
+        return (ids,)
+    return (ids, *_text_labels(kind, length))
+
+
+def _text_labels(kind: str, length: int) -> list[InputSpec]:
+    if kind.endswith("ForSequenceClassification"):
+        return [InputSpec((), torch.int64, "labels")]
+    if kind.endswith("ForQuestionAnswering"):
+        return [InputSpec((), torch.int64, f"{end}_positions") for end in ("start", "end")]
+    if kind.endswith(("LMHeadModel", "ForTokenClassification", "ForConditionalGeneration")) or "LM" in kind:
+        return [InputSpec((length,), torch.int64, "labels")]
+    return []
+
+
+def _length(config: Any, seq_len: int | None) -> int:
+    longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if seq_len is None:
+        return min(DEFAULT_SEQUENCE, longest) if longest else DEFAULT_SEQUENCE
+    absolute = (
+        getattr(config, "rope_parameters", None) is None and getattr(config, "rope_theta", None) is None
+    )
+    if longest and seq_len > longest and absolute:
+        raise UsageError(f"--seq-len {seq_len} is longer than the {longest} positions of the model")
+    return seq_len
+
+
+SCHEMES: dict[str, Callable[[str, dict[str, Any]], Found]] = {
+    "timm": from_timm,
+    "torchvision": from_torchvision,
+    "hf": from_transformers,
+}
+
+# transformers asks the network for much more than the config unless it is told not to
+os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -1,0 +1,161 @@
+"""The figures of a prediction, from traces made by hand: every number is countable on paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memlens.model import Alloc, Assumption, Category, Device, Free, Mark, SegmentAlloc, Site, Trace
+from memlens.scenarios.prediction import Prediction, as_dict, build_prediction, short_name, verdict
+from memlens.units import GIB, MIB
+
+CONTRACT = [
+    "schema", "target", "scenario", "device", "fits", "headroom_bytes", "peak", "breakdown_at_peak", "steps",
+    "top_modules", "assumptions", "operators", "allocations", "elapsed_seconds", "memlens", "torch",
+]  # fmt: skip
+LAYER = Site("net.py", 12, "forward", "layers.0", "Linear", "addmm")
+
+
+def training_trace(memory_bytes: int = 64 * MIB) -> Trace:
+    """Two steps: 8 MiB of weights, 4 of activations, 8 of gradients, 16 of state from the first step on."""
+    events = [
+        SegmentAlloc(0, 20 * MIB),
+        Alloc(1, 8 * MIB, Category.PARAMETER, Site(module="layers.0", module_type="Linear")),
+        Alloc(2, 4 * MIB, Category.ACTIVATION, LAYER),  # step 1: 12
+        Alloc(3, 8 * MIB, Category.GRADIENT, LAYER),  # 20
+        Free(2),  # 16
+        SegmentAlloc(100 * MIB, 20 * MIB),
+        Alloc(4, 16 * MIB, Category.OPTIMIZER_STATE),  # 32
+        Free(3),  # step 2: 24
+        Alloc(5, 4 * MIB, Category.UNKNOWN, LAYER),  # 28
+        Alloc(6, 8 * MIB, Category.GRADIENT, LAYER),  # 36: the peak
+        Free(5),  # 32
+    ]
+    marks = [
+        Mark("build", 0), Mark("forward", 2, 1), Mark("backward", 3, 1), Mark("optimizer", 5, 1),
+        Mark("forward", 7, 2), Mark("backward", 9, 2), Mark("optimizer", 11, 2),
+    ]  # fmt: skip
+    device = Device("a test card", memory_bytes, (8, 9), (1 * MIB, 2 * MIB, 5 * MIB))
+    return Trace("predicted", events, device, marks, assumptions=[Assumption("x", "y", -1 * MIB, 7 * MIB)])
+
+
+def prediction(memory_bytes: int = 64 * MIB, asked: bool = True) -> Prediction:
+    """What is said of that trace on a card of so much memory."""
+    scenario = {
+        "mode": "train", "batch_size": 4, "inputs": ["3x8x8"], "precision": "fp32", "optimizer": "adam",
+        "optimizer_arguments": {"lr": 0.1}, "loss": "cross_entropy", "accumulate": 1,
+        "grad_checkpointing": False, "steps": 2, "alloc_conf": None,
+    }  # fmt: skip
+    return build_prediction(
+        training_trace(memory_bytes), target="net.py:Net", scenario=scenario, operators=9,
+        elapsed_seconds=0.5, versions=("0.1.0", "2.13.0"), asked_for_a_card=asked,
+    )  # fmt: skip
+
+
+def test_the_process_is_reserved_plus_context() -> None:
+    """40 MiB in two segments and 2 MiB of context; 36 MiB are allocated at the peak."""
+    peak = prediction().peak
+    assert (peak.allocated_bytes, peak.reserved_bytes, peak.process_bytes) == (36 * MIB, 40 * MIB, 42 * MIB)
+    assert (peak.phase, peak.step, peak.module, peak.operator) == ("backward", 2, "layers.0", "addmm")
+    assert peak.line == "net.py:12"
+
+
+def test_the_assumptions_span_the_interval() -> None:
+    """-1 and +7 MiB of the simulation's, -1 and +3 of the context's."""
+    found = prediction()
+    assert (found.peak.low_process_bytes, found.peak.high_process_bytes) == (40 * MIB, 52 * MIB)
+    assert [(a.low_bytes, a.high_bytes) for a in found.assumptions] == [
+        (-1 * MIB, 7 * MIB),
+        (-1 * MIB, 3 * MIB),
+    ]
+
+
+def test_the_breakdown_sums_to_the_process() -> None:
+    """8 parameters, 8 gradients, 16 state, 4 that nobody named, 4 reserved and unused, 2 context."""
+    found = prediction()
+    assert sum(found.breakdown.values()) == found.peak.process_bytes
+    assert {str(k): v // MIB for k, v in found.breakdown.items() if v} == {
+        "parameters": 8, "gradients": 8, "optimizer_state": 16, "temporaries": 4, "fragmentation": 4,
+        "context": 2,
+    }  # fmt: skip
+
+
+def test_steps_have_their_own_peaks() -> None:
+    """The state appears in step 1 and moves the peak in step 2."""
+    first, second = prediction().steps
+    assert {k: v // MIB for k, v in as_dict(first).items() if k != "step"} == {
+        "start_allocated_bytes": 8, "forward_peak_bytes": 12, "backward_peak_bytes": 20,
+        "optimizer_peak_bytes": 32, "peak_allocated_bytes": 32, "peak_reserved_bytes": 40,
+        "end_allocated_bytes": 32,
+    }  # fmt: skip
+    assert (second.start_allocated_bytes, second.peak_allocated_bytes) == (32 * MIB, 36 * MIB)
+    assert second.end_allocated_bytes == 32 * MIB
+
+
+def test_a_phase_that_is_not_there_has_no_figure() -> None:
+    """Inference has no backward: null, not 0."""
+    trace = Trace("predicted", [Alloc(1, 512)], Device("x"), [Mark("forward", 0, 1)])
+    found = build_prediction(
+        trace, target="x", scenario={}, operators=1, elapsed_seconds=0.1, versions=("", ""),
+        asked_for_a_card=False,
+    )  # fmt: skip
+    assert found.steps[0].backward_peak_bytes is None
+    assert found.peak.process_bytes == 512
+
+
+def test_modules_are_ranked_by_what_they_hold() -> None:
+    """The layer holds its weights, its gradient and its output; the state belongs to no module."""
+    (holder,) = prediction().top_modules
+    assert (holder.module, holder.type, holder.bytes) == ("layers.0", "Linear", 20 * MIB)
+
+
+def test_the_json_is_the_contract() -> None:
+    """Exactly the keys that other programs rely on, in every part."""
+    found = prediction().to_dict()
+    assert list(found) == CONTRACT
+    assert list(found["device"]) == ["name", "memory_bytes", "compute_capability"]
+    assert list(found["peak"]) == [
+        "allocated_bytes", "reserved_bytes", "process_bytes", "low_process_bytes", "high_process_bytes",
+        "phase", "step", "module", "operator", "line",
+    ]  # fmt: skip
+    assert set(found["breakdown_at_peak"]) == {
+        "parameters", "buffers", "gradients", "optimizer_state", "activations", "inputs", "temporaries",
+        "workspace", "communication", "fragmentation", "context",
+    }  # fmt: skip
+    assert list(found["steps"][0]) == [
+        "step", "start_allocated_bytes", "forward_peak_bytes", "backward_peak_bytes", "optimizer_peak_bytes",
+        "peak_allocated_bytes", "peak_reserved_bytes", "end_allocated_bytes",
+    ]  # fmt: skip
+    assert list(found["top_modules"][0]) == ["module", "type", "bytes"]
+    assert list(found["assumptions"][0]) == ["what", "why", "low_bytes", "high_bytes"]
+    assert found["schema"] == "memlens.prediction/1"
+
+
+def test_the_verdict_is_one_line() -> None:
+    """Fits with room; fits unless the worst is true; does not fit; nobody asked."""
+    assert (
+        verdict(prediction(64 * MIB)) == "fits a test card: needs 42.00 MiB of 64.00 MiB, 22.00 MiB to spare"
+    )
+    tight = prediction(45 * MIB)
+    assert tight.fits
+    assert tight.may_not_fit
+    assert verdict(tight) == (
+        "may not fit a test card: needs 42.00 MiB of 45.00 MiB, 3.00 MiB to spare, but 52.00 MiB at worst"
+    )
+    short = prediction(40 * MIB)
+    assert (short.fits, short.headroom_bytes) == (False, -2 * MIB)
+    assert verdict(short) == "does not fit a test card: needs 42.00 MiB of 40.00 MiB, 2.00 MiB short"
+    assert short_name(Device("NVIDIA GeForce RTX 4090")) == "the RTX 4090"
+    nobody = prediction(asked=False)
+    assert (nobody.fits, nobody.headroom_bytes) == (None, None)
+    assert "cards" in nobody.to_dict()
+
+
+def test_an_empty_run_is_all_zero() -> None:
+    """A model without a byte is no error."""
+    empty = build_prediction(
+        Trace("predicted", device=Device("x", GIB)), target="x", scenario={}, operators=0,
+        elapsed_seconds=0.0, versions=("", ""), asked_for_a_card=True,
+    )  # fmt: skip
+    assert empty.peak.process_bytes == 0
+    assert empty.fits
+    assert replace(empty, fits=None).to_dict()["cards"] == []
