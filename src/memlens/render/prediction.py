@@ -1,0 +1,240 @@
+"""A `Prediction` for the terminal: the verdict first, then where the memory goes, then what was assumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from memlens.model import Assumption, Category
+from memlens.render.bars import bar, chart, resample
+from memlens.scenarios.prediction import Prediction, verdict
+from memlens.units import format_bytes
+
+if TYPE_CHECKING:
+    from memlens.model import Timeline
+
+COLOURS = {
+    Category.PARAMETER: "blue",
+    Category.BUFFER: "cyan",
+    Category.GRADIENT: "magenta",
+    Category.OPTIMIZER_STATE: "yellow",
+    Category.ACTIVATION: "green",
+    Category.INPUT: "bright_blue",
+    Category.TEMPORARY: "bright_magenta",
+    Category.WORKSPACE: "bright_cyan",
+    Category.COMMUNICATION: "bright_yellow",
+    Category.FRAGMENTATION: "bright_black",
+    Category.CONTEXT: "white",
+}
+CHART_HEIGHT = 6
+WIDEST = 120  # wider bars and lines are harder to read, not easier
+
+
+class PredictionView:
+    """What rich prints for a prediction; `Console.print(PredictionView(p))` fits the console's width."""
+
+    def __init__(self, prediction: Prediction) -> None:
+        self.prediction = prediction
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, WIDEST)
+        yield from render(self.prediction, width)
+
+
+def to_text(prediction: Prediction, width: int = 80) -> str:
+    """The same as plain text, without colour, for a file."""
+    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(PredictionView(prediction))
+    return capture.get()
+
+
+def render(prediction: Prediction, width: int) -> list[RenderableType]:
+    """The parts from top to bottom."""
+    parts: list[RenderableType] = [
+        headline(prediction),
+        subtitle(prediction),
+        section("Memory at the peak", categories(prediction, width)),
+        section("Where the peak is", place(prediction)),
+    ]
+    if prediction.top_modules:
+        parts.append(section("What holds most at the peak", holders(prediction, width)))
+    if prediction.steps:
+        number = prediction.peak.step or prediction.steps[-1].step
+        parts.append(section(f"Allocated over step {number}", over_step(prediction, number, width)))
+    if prediction.cards:
+        parts.append(section("Cards", cards(prediction)))
+    if prediction.assumptions:
+        parts.append(section("What is assumed, and how far it may move the peak", assumptions(prediction)))
+    return parts
+
+
+def headline(prediction: Prediction) -> Text:
+    """The verdict in one line, in the colour of its meaning."""
+    if prediction.fits is None:
+        style = "bold"
+    elif not prediction.fits:
+        style = "bold red"
+    else:
+        style = "bold yellow" if prediction.may_not_fit else "bold green"
+    text = verdict(prediction)
+    return Text(text[0].upper() + text[1:], style=style)
+
+
+def subtitle(prediction: Prediction) -> Text:
+    """What was predicted, so that a printed page explains itself."""
+    said = prediction.scenario
+    parts = [
+        prediction.target,
+        "training" if said["mode"] == "train" else "inference",
+        f"batch {said['batch_size']} of {' and '.join(said['inputs'])}",
+        said["precision"],
+    ]
+    if said["mode"] == "train":
+        arguments = " ".join(f"{k}={v}" for k, v in said["optimizer_arguments"].items())
+        parts.append(f"{said['optimizer']} {arguments}".strip())
+    if said["accumulate"] > 1:
+        parts.append(f"{said['accumulate']} batches a step")
+    if said["grad_checkpointing"]:
+        parts.append("gradient checkpointing")
+    return Text(", ".join(parts), style="dim")
+
+
+def section(title: str, body: RenderableType) -> Group:
+    return Group(Text(), Text(title, style="bold underline"), body)
+
+
+def grid() -> Table:
+    return Table.grid(padding=(0, 2, 0, 0))
+
+
+def categories(prediction: Prediction, width: int) -> Table:
+    """A bar a category, then the sum: the process, with its range."""
+    peak = prediction.peak
+    table = grid()
+    for align in ("left", "right", "right", "left"):
+        table.add_column(justify=align, no_wrap=True)
+    room = max(width - 45, 10)
+    whole = max(peak.process_bytes, 1)
+    for category, size in sorted(prediction.breakdown.items(), key=lambda item: -item[1]):
+        if size:
+            share = size / whole
+            drawn = Text(bar(share, room), style=COLOURS[category])
+            table.add_row(f"  {category.label}", format_bytes(size), percent(share), drawn)
+    table.add_row(
+        Text("  process", style="bold"), Text(format_bytes(whole), style="bold"), "", span(prediction)
+    )
+    return table
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.01 else "<1%"
+
+
+def span(prediction: Prediction) -> Text:
+    peak = prediction.peak
+    if peak.low_process_bytes == peak.high_process_bytes:
+        return Text()
+    low, high = format_bytes(peak.low_process_bytes), format_bytes(peak.high_process_bytes)
+    return Text(f"between {low} and {high}", style="dim")
+
+
+def place(prediction: Prediction) -> Table:
+    """Phase, module, operator and line of the peak, each only where it is known."""
+    peak = prediction.peak
+    module = None if peak.module is None else peak.module or "(the model itself)"
+    step = f", step {peak.step} of {prediction.scenario['steps']}" if peak.step else ""
+    rows = {"phase": f"{peak.phase}{step}", "module": module, "operator": peak.operator, "line": peak.line}
+    table = grid()
+    for name, value in rows.items():
+        if value:
+            table.add_row(Text(f"  {name}", style="dim"), Text(value, overflow="fold"))
+    return table
+
+
+def holders(prediction: Prediction, width: int) -> Table:
+    table = grid()
+    for align in ("left", "left", "right", "left"):
+        table.add_column(justify=align, no_wrap=True, overflow="ellipsis")
+    most = prediction.top_modules[0].bytes
+    room = max(width - 65, 8)
+    for holder in prediction.top_modules:
+        name = Text(f"  {holder.module or '(the model itself)'}")
+        drawn = Text(bar(holder.bytes / most, room), style="green")
+        table.add_row(name, Text(holder.type, style="dim"), format_bytes(holder.bytes), drawn)
+    return table
+
+
+def over_step(prediction: Prediction, number: int, width: int) -> Group:
+    """Allocated memory over one step, with the phases below; each column is the highest in its span."""
+    timeline = prediction.trace.timeline()
+    phases = step_phases(prediction, number)
+    labels = (format_bytes(prediction.peak.allocated_bytes, precision=1), "0 B")
+    margin = max(len(label) for label in labels) + 4
+    columns = max(width - margin - 1, 20)
+    spans = share_columns(phases, columns)
+    values = [v for (_, a, b), n in zip(phases, spans, strict=True) for v in heights(timeline, a, b, n)]
+    top = max([*values, 1])
+    lines = chart(values, CHART_HEIGHT, top)
+    drawn = []
+    for row, line in enumerate(lines):
+        label = format_bytes(top, precision=1) if row == 0 else ("0 B" if row == CHART_HEIGHT - 1 else "")
+        drawn.append(Text(f"  {label:>{margin - 4}} ┤", style="dim") + Text(line, style="green"))
+    ruler = "".join(f"└{name}"[:n].ljust(n) for (name, _, _), n in zip(phases, spans, strict=True))
+    drawn.append(Text(" " * margin + ruler, style="dim"))
+    return Group(*drawn)
+
+
+def heights(timeline: Timeline, start: int, end: int, columns: int) -> list[int]:
+    return resample(timeline.allocated, start, end, columns)
+
+
+def step_phases(prediction: Prediction, number: int) -> list[tuple[str, int, int]]:
+    """The phases of step `number` that have events: name and range of events."""
+    found = [(m.name, a, b) for m, a, b in prediction.trace.phases() if m.step == number and b > a]
+    return [phase for phase in found if phase[0] != "inputs"] or found
+
+
+def share_columns(phases: list[tuple[str, int, int]], columns: int) -> list[int]:
+    """How many columns each phase gets: by its events, and enough for its name."""
+    events = sum(b - a for _, a, b in phases)
+    wanted = [max(round(columns * (b - a) / events), len(name) + 2) for name, a, b in phases]
+    surplus = sum(wanted) - columns
+    widest = wanted.index(max(wanted))
+    wanted[widest] = max(wanted[widest] - surplus, 1)
+    return wanted
+
+
+def cards(prediction: Prediction) -> Table:
+    """The catalogue by memory: the smallest cards that hold it, and the largest that do not."""
+    table = grid()
+    for align in ("left", "right", "right", "left"):
+        table.add_column(justify=align, no_wrap=True)
+    for card in prediction.cards:
+        worst = card.high_process_bytes > card.memory_bytes
+        word, style = ("may not fit", "yellow") if worst else ("fits", "green")
+        if not card.fits:
+            word, style = "does not fit", "red"
+        memory, needs = format_bytes(card.memory_bytes), format_bytes(card.process_bytes)
+        table.add_row(f"  {card.name}", memory, Text(f"needs {needs}", style="dim"), Text(word, style=style))
+    return table
+
+
+def assumptions(prediction: Prediction) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(width=0)
+    table.add_column(overflow="fold", ratio=1)
+    table.add_column(justify="right", no_wrap=True)
+    for assumption in prediction.assumptions:
+        said = Text(f"{assumption.what}: ") + Text(assumption.why, style="dim")
+        table.add_row("", said, moved(assumption))
+    return table
+
+
+def moved(assumption: Assumption) -> str:
+    """`-250 MiB +1.32 GiB`: how far the peak may move; empty where no number is known."""
+    sides = (assumption.low_bytes, assumption.high_bytes)
+    return " ".join(format_bytes(side, sign=True, precision=0) for side in sides if side)
