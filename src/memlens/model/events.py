@@ -80,6 +80,7 @@ class Sample:
     uss_bytes: int | None = None
     swap_bytes: int | None = None
     gpu_bytes: int | None = None
+    python_bytes: int | None = None  # what Python's own allocators hold (tracemalloc)
 
 
 Event: TypeAlias = Alloc | Free | SegmentAlloc | SegmentFree | OutOfMemory | Sample
@@ -97,3 +98,19 @@ class Mark:
     index: int
     step: int = 0
     time_us: int = 0
+
+
+@dataclass(slots=True, eq=True)
+class Span:
+    """A function call or a named block of the user's, with the memory of its process at both ends.
+
+    `level` is the depth of nesting, 0 outermost. Times are microseconds of Unix time, as in samples.
+    """
+
+    name: str
+    started_us: int
+    ended_us: int
+    start_bytes: int = 0
+    end_bytes: int = 0
+    level: int = 0
+    pid: int = 0

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from memlens.model.assumption import Assumption
 from memlens.model.breakdown import Breakdown, breakdown_at
-from memlens.model.events import Alloc, Event, Free, Mark, SegmentAlloc, SegmentFree
+from memlens.model.events import Alloc, Event, Free, Mark, SegmentAlloc, SegmentFree, Span
 from memlens.model.timeline import Timeline, build_timeline
 
 Origin = Literal["predicted", "measured", "imported"]
@@ -34,13 +34,19 @@ class Device:
 
 @dataclass(slots=True)
 class Process:
-    """A process seen while measuring; `ended_us` is None while it lived."""
+    """A process seen while measuring; `ended_us` is None while it lived.
+
+    `peak_rss_bytes` is the system's own high-water mark, which sees what falls between two samples; None
+    where the system keeps none. `exit_code` is negative for a signal; None for processes not our child.
+    """
 
     pid: int
     name: str
     parent: int | None = None
     started_us: int = 0
     ended_us: int | None = None
+    peak_rss_bytes: int | None = None
+    exit_code: int | None = None
 
 
 @dataclass
@@ -58,6 +64,7 @@ class Trace:
     metadata: dict[str, Any] = field(default_factory=dict)
     assumptions: list[Assumption] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     baseline_allocated_bytes: int = 0
     baseline_reserved_bytes: int = 0
 

@@ -1,0 +1,65 @@
+"""Curves of processes, and what a run comes to."""
+
+from __future__ import annotations
+
+from memlens.model import Process, Sample, Trace, curves, shown, total, usage
+
+
+def run() -> Trace:
+    """A program of 100 that grows to 300, with a child of 50 from 10 to 20 and one of 70 from 15 on."""
+    trace = Trace("measured")
+    trace.events = [
+        Sample(0, 7, 100), Sample(10, 7, 100), Sample(10, 8, 50),
+        Sample(20, 7, 300), Sample(20, 9, 70), Sample(30, 7, 100), Sample(30, 9, 70),
+    ]  # fmt: skip
+    trace.processes = [
+        Process(9, "late", 7, 15),
+        Process(7, "main", None, 0, ended_us=40, peak_rss_bytes=310),
+        Process(8, "early", 7, 10, ended_us=20),
+    ]
+    return trace
+
+
+def test_the_program_comes_first_then_children_by_start() -> None:
+    """The order of curves is the order of lives, whatever the order in which they were noted."""
+    assert [curve.name for curve in curves(run())] == ["main", "early", "late"]
+
+
+def test_the_sum_counts_a_process_until_its_end() -> None:
+    """At 10: 100 + 50; at 20: 300 + 50 (ended just then) + 70; at 30 the early one is gone."""
+    whole = total(curves(run()))
+    assert [whole.at(time) for time in (0, 10, 20, 30)] == [100, 150, 420, 170]
+
+
+def test_the_high_water_mark_is_above_every_sample() -> None:
+    """310 was held between two samples: it is the peak, and has no time."""
+    found = usage(run())
+    assert (found.program["rss"].bytes, found.program["rss"].time_us) == (310, None)
+    assert found.whole["rss"].bytes == 420
+    assert found.elapsed_us == 40
+
+
+def test_a_pid_used_twice_is_two_processes() -> None:
+    """The system gives a number again after its process has ended: its samples are not mixed."""
+    trace = Trace("measured", [Sample(0, 5, 10), Sample(100, 5, 20)])
+    trace.processes = [Process(5, "first", None, 0, ended_us=50), Process(5, "second", 1, 90)]
+    assert [(curve.name, list(curve.bytes)) for curve in curves(trace)] == [("first", [10]), ("second", [20])]
+
+
+def test_a_figure_that_was_never_read_has_no_curve() -> None:
+    """A figure that the system did not give is absent, not 0."""
+    assert curves(run(), "gpu") == []
+    assert usage(run()).as_dict()["program"]["peak_gpu_bytes"] is None
+
+
+def test_a_recording_of_the_sum_shows_one_curve() -> None:
+    """With -C the sum is what is drawn."""
+    trace = run()
+    trace.metadata["include_children"] = True
+    assert [(curve.name, curve.peak_bytes) for curve in shown(trace)] == [("main and 2 children", 420)]
+
+
+def test_a_window_keeps_the_points_inside() -> None:
+    """Both ends count; the high-water mark, which has no time, does not."""
+    part = curves(run())[0].between(5, 25)
+    assert (list(part.bytes), part.peak_bytes) == ([100, 300], 300)
