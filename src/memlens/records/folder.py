@@ -1,0 +1,68 @@
+"""The records that lie in a directory, as `list`, `plot`, `peak`, `rm` and `clean` number them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from memlens.errors import UsageError
+from memlens.records import load
+
+_DEFAULT_NAME = re.compile(r"(?:mprofile|memlens)_(\d{14})\.(?:dat|memlens)\Z")
+
+
+def default_name(extension: str = ".memlens", now: time.struct_time | None = None) -> str:
+    """`memlens_20260131235959.memlens`, after the local time; `mprofile_...dat` as mprof names its own."""
+    prefix = "mprofile" if extension == ".dat" else "memlens"
+    return f"{prefix}_{time.strftime('%Y%m%d%H%M%S', now or time.localtime())}{extension}"
+
+
+def records(folder: Path = Path()) -> list[Path]:
+    """The records with default names, oldest first; others are named by whoever wants them."""
+    found = [path for path in folder.iterdir() if _DEFAULT_NAME.match(path.name)]
+    return sorted(found, key=lambda path: (stamp(path), path.name))
+
+
+def stamp(path: Path) -> str:
+    """`20260131235959`, from a default name."""
+    match = _DEFAULT_NAME.match(path.name)
+    return match[1] if match else time.strftime("%Y%m%d%H%M%S", time.localtime(path.stat().st_mtime))
+
+
+def when(path: Path) -> str:
+    """`23:59:59 31/01/2026`, as mprof writes it."""
+    text = stamp(path)
+    return f"{text[8:10]}:{text[10:12]}:{text[12:]} {text[6:8]}/{text[4:6]}/{text[:4]}"
+
+
+def resolve(words: tuple[str, ...] | list[str], folder: Path = Path()) -> list[Path]:
+    """Files from names and indices (0 the oldest, -1 the newest); without any, the newest record."""
+    found: list[Path] = []
+    for word in words or ["-1"]:
+        path = folder / word
+        if re.fullmatch(r"-?\d+", word) and not path.exists():
+            known = records(folder)
+            if not -len(known) <= int(word) < len(known):
+                raise UsageError(
+                    f"there is no record number {word}: {len(known)} lie in {folder.resolve()}",
+                    hint="memlens run PROGRAM makes one; memlens list numbers them",
+                )
+            found.append(known[int(word)])
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise UsageError(
+                f"there is no record {word!r}", hint="memlens list shows those of this directory"
+            )
+    return found
+
+
+def remove(path: Path, dry_run: bool, say: Callable[[str], object]) -> None:
+    """Remove a record, or say that it would be; only what is a record, by name or content."""
+    if not _DEFAULT_NAME.match(path.name):
+        load(path)  # raises RecordError: `rm` is for records, not for whatever stands on the command line
+    if not dry_run:
+        path.unlink()
+    say(f"{'would remove' if dry_run else 'removed'} {path}")
