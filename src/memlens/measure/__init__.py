@@ -1,0 +1,1 @@
+"""Real runs: lines, processes, tensors."""

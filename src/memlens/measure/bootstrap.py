@@ -1,0 +1,145 @@
+"""Runs a script or module as Python itself would, with `profile` in builtins: the inside of `memlens run`.
+
+Started by its path in the program's own interpreter, which need not have memlens:
+`python bootstrap.py OPTIONS TARGET args`, OPTIONS a line each (`key=value`), TARGET a script or `-m module`.
+Standard library only, and little of it: what is imported here is paid by every program.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def main() -> None:
+    """Become the program: its argv, its path, its `__main__`; then run it."""
+    options = dict(line.split("=", 1) for line in sys.argv[1].splitlines())
+    target = sys.argv[2:]
+    if not sys.flags.safe_path:
+        del sys.path[0]  # this file's directory; the program's own takes its place
+    module, code = _module(target) if target[0] == "-m" else _script(target)
+    builtins.profile = Profile()  # type: ignore[attr-defined]
+    wanted = options.keys() - {"interval"}
+    finish = _inside().begin(options) if wanted else None
+    sys.modules["__main__"] = module
+    try:
+        exec(code, module.__dict__)
+    except BaseException:
+        _hide_this_file()
+        raise
+    finally:
+        if finish is not None:
+            finish()
+        _tell_peak()
+
+
+def _script(target: list[str]) -> tuple[ModuleType, CodeType]:
+    """A script: `__main__` as `python script.py` makes it."""
+    from importlib.machinery import SourceFileLoader
+
+    sys.argv[:] = target
+    path = os.path.abspath(target[0])  # as Python does it: argv keeps what was typed, __file__ is absolute
+    if not sys.flags.safe_path:
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    module = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", path)
+    module.__dict__.update(__file__=path, __builtins__=builtins, __loader__=loader, __cached__=None)
+    with open(path, "rb") as file:
+        source = file.read()
+    try:
+        return module, compile(source, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        _hide_this_file()
+        raise
+
+
+def _module(target: list[str]) -> tuple[ModuleType, CodeType]:
+    """A module: `__main__` as `python -m module` makes it, package and spec included."""
+    import runpy
+
+    name = target[1]
+    sys.argv[:] = ["-m", *target[2:]]
+    if not sys.flags.safe_path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        # private, and what pdb and cProfile use for the same purpose
+        _, spec, code = runpy._get_module_details(name)  # type: ignore[attr-defined]
+    except runpy._Error as error:  # type: ignore[attr-defined]
+        sys.exit(f"{sys.executable}: {error}")
+    sys.argv[0] = spec.origin
+    module = ModuleType("__main__")
+    module.__dict__.update(
+        __file__=spec.origin,
+        __builtins__=builtins,
+        __loader__=spec.loader,
+        __cached__=spec.cached,
+        __package__=spec.parent,
+        __spec__=spec,
+    )
+    return module, code
+
+
+def _hide_this_file() -> None:
+    """Show the program's exceptions as Python would without us: without this file's frames."""
+    shown = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        error.__traceback__ = trace
+        return shown(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _tell_peak() -> None:
+    """The highest RSS of this process's life: what the last sample from outside came too early to see."""
+    try:
+        with open("/proc/self/status", "rb") as status:
+            mark = int(status.read().split(b"VmHWM:")[1].split()[0]) * 1024
+        descriptor = os.open(os.environ["MEMLENS_CHANNEL"], os.O_WRONLY | os.O_APPEND)
+    except (OSError, KeyError, IndexError):
+        return  # no /proc, or nobody listens
+    os.write(descriptor, b'{"kind":"peak","pid":%d,"time_us":0,"bytes":%d}\n' % (os.getpid(), mark))
+    os.close(descriptor)
+
+
+class Profile:
+    """`profile` in builtins: function times for the timeline. What it does is loaded when it is used."""
+
+    def __call__(self, function: Any = None, **options: Any) -> Any:
+        """A decorator, bare or called; the options of the line-by-line form have no use here."""
+        return _inside().timed(function) if function is not None else self
+
+    def timestamp(self, name: str = "<block>") -> Any:
+        """`with profile.timestamp("load"):` puts a block on the timeline."""
+        return _inside().span(name)
+
+
+def _inside() -> Any:
+    if "_memlens_inside" not in sys.modules:
+        _load("channel")
+        _load("inside")
+    return sys.modules["_memlens_inside"]
+
+
+def _load(name: str) -> ModuleType:
+    """A neighbour of this file, by its path: memlens need not be installed in this interpreter."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("_memlens_" + name, os.path.join(HERE, name + ".py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main()

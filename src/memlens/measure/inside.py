@@ -1,0 +1,231 @@
+"""What `memlens run` does inside a Python program: function times, Python-level memory, top lines.
+
+Loaded by bootstrap.py into the program's interpreter, which need not have memlens: standard library only
+at import.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from types import FrameType
+from typing import Any
+
+_channel: Any = sys.modules["_memlens_channel"]  # loaded by bootstrap.py before this file
+_level: ContextVar[int] = ContextVar("memlens_level", default=0)
+TOP_LINES = 10
+# of code.co_flags; `inspect` has names for them and takes 8 ms to import
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
+SAY_SECONDS = 0.5  # how often the live view's top lines are told
+
+
+def _rss_reader() -> Callable[[], int]:
+    """Own RSS in bytes: /proc where there is one, else psutil, else the high-water mark so far."""
+    try:
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        page = os.sysconf("SC_PAGE_SIZE")
+    except (OSError, AttributeError, ValueError):
+        return _portable_rss()
+    owner = os.getpid()
+
+    def read() -> int:
+        nonlocal descriptor, owner
+        if os.getpid() != owner:  # a fork: the descriptor still shows the parent
+            descriptor, owner = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC), os.getpid()
+        return int(os.pread(descriptor, 64, 0).split()[1]) * page
+
+    return read
+
+
+def _portable_rss() -> Callable[[], int]:
+    try:
+        import psutil
+    except ImportError:
+        return lambda: 0
+    return lambda: int(psutil.Process().memory_info().rss)
+
+
+_rss: Callable[[], int] | None = None
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """Put what happens inside on the timeline, with memory at both ends."""
+    global _rss
+    read = _rss = _rss or _rss_reader()
+    level = _level.get()
+    _level.set(level + 1)
+    started, before = time.time_ns() // 1000, read()
+    try:
+        yield
+    finally:
+        _level.set(level)  # not `reset`: a generator may end in another context than it began in
+        ended = time.time_ns() // 1000
+        values = {"name": name, "started_us": started, "ended_us": ended, "level": level}
+        _channel.say("span", start_bytes=before, end_bytes=read(), **values)
+
+
+def timed(function: Any) -> Any:
+    """A function whose calls are spans, of the same kind and signature; a class is left as it is."""
+    if isinstance(function, (classmethod, staticmethod)):
+        return type(function)(timed(function.__func__))
+    if isinstance(function, type) or not callable(function):
+        return function
+    name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
+    return wraps(function)(_wrapper(function, lambda: span(name)))
+
+
+def _wrapper(function: Any, span: Callable[[], Any]) -> Any:
+    """A function of the same kind as `function` that spends its life in a span."""
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    if flags & _COROUTINE:
+
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with span():
+                return await function(*args, **kwargs)
+
+        return coroutine
+    if flags & _GENERATOR:
+
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with span():
+                return (yield from function(*args, **kwargs))
+
+        return generator
+    if flags & _ASYNC_GENERATOR:
+
+        async def asyncgenerator(*args: Any, **kwargs: Any) -> Any:
+            with span():
+                async for item in function(*args, **kwargs):
+                    yield item
+
+        return asyncgenerator
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        with span():
+            return function(*args, **kwargs)
+
+    return plain
+
+
+def begin(options: dict[str, str]) -> Callable[[], None]:
+    """Put in place what `options` asks for; the function to call when the program has ended."""
+    finishers: list[Callable[[], None]] = []
+    for option, start in _STARTS.items():
+        if option in options:
+            finishers.append(start(options))
+    owner = os.getpid()
+
+    def finish() -> None:
+        if os.getpid() == owner:  # a fork of the program that came to its end is not the program's end
+            for stop in reversed(finishers):
+                stop()
+
+    return finish
+
+
+def _repeat(action: Callable[[], None], seconds: float) -> Callable[[], None]:
+    """Call `action` every so often in a thread, and once more at the end."""
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=loop, name="memlens", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        over.set()
+        thread.join(1)
+        action()
+
+    return stop
+
+
+def _start_python_level(options: dict[str, str]) -> Callable[[], None]:
+    """Tell how much Python's own allocators hold, as tracemalloc counts it, and the peak at the end."""
+    import tracemalloc
+
+    tracemalloc.start(1)
+
+    def tell() -> None:
+        if tracemalloc.is_tracing():
+            held, peak = tracemalloc.get_traced_memory()
+            _channel.say("python", bytes=held, peak_bytes=peak)
+
+    return _repeat(tell, float(options["interval"]))
+
+
+class TopLines:
+    """Which lines the main thread was at while memory grew: sampled, cheap, and so never exact."""
+
+    def __init__(self) -> None:
+        self._rss = _rss_reader()
+        self._main = threading.main_thread().ident
+        self._last = self._rss()
+        self._said = 0.0
+        self.grown: dict[str, int] = {}
+
+    def look(self) -> None:
+        now = self._rss()
+        growth, self._last = now - self._last, now
+        frame = sys._current_frames().get(self._main or 0)
+        if growth > 0 and (where := _user_line(frame)):
+            self.grown[where] = self.grown.get(where, 0) + growth
+        if time.monotonic() - self._said > SAY_SECONDS:
+            self._said = time.monotonic()
+            self.tell()
+
+    def tell(self) -> None:
+        top = sorted(self.grown.items(), key=lambda item: -item[1])[:TOP_LINES]
+        _channel.say("top", lines=top)
+
+
+def _user_line(frame: FrameType | None) -> str:
+    """`file.py:12` of the innermost frame outside Python's own library and installed packages."""
+    first = frame
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "site-packages" not in file and not file.startswith((sys.prefix, sys.base_prefix, "<frozen")):
+            return f"{os.path.basename(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return f"{os.path.basename(first.f_code.co_filename)}:{first.f_lineno}" if first else ""
+
+
+def _start_top_lines(options: dict[str, str]) -> Callable[[], None]:
+    top = TopLines()
+    stop = _repeat(top.look, min(float(options["interval"]), 0.02))
+
+    def finish() -> None:
+        stop()
+        top.tell()
+
+    return finish
+
+
+def _start_exact(options: dict[str, str]) -> Callable[[], None]:
+    """Record every allocation, native code included, with memray."""
+    import memray
+
+    tracker = memray.Tracker(options["exact"])
+    tracker.__enter__()
+
+    def finish() -> None:
+        tracker.__exit__(None, None, None)
+
+    return finish
+
+
+# option -> what starts it and gives its end
+_STARTS: dict[str, Callable[[dict[str, str]], Callable[[], None]]] = {
+    "python_level": _start_python_level,
+    "live": _start_top_lines,
+    "exact": _start_exact,
+}

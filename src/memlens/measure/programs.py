@@ -1,0 +1,198 @@
+"""Programs under measurement: how they are started, what happens to their signals and exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from memlens.errors import UsageError
+from memlens.measure import readers
+
+BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap.py")
+_INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?\Z", re.IGNORECASE)
+_NOT_A_RUN = re.compile(r"-(?![WX])\w*[hiVx]\w*")  # Python's -h, -i, -V, -x
+_FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command line, taken apart. `target` is a script or `-m module` with its arguments, if Python's."""
+
+    words: tuple[str, ...]
+    interpreter: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+
+    @property
+    def is_python(self) -> bool:
+        return bool(self.target)
+
+    def argv(self, options: dict[str, object] | None) -> list[str]:
+        """The command to start: with our bootstrap inside if `options` are given."""
+        if options is None or not self.is_python:
+            return [*self.interpreter, *self.target] if self.is_python else list(self.words)
+        lines = "\n".join(f"{key}={value}" for key, value in options.items())
+        return [*self.interpreter, BOOTSTRAP, lines, *self.target]
+
+
+def parse(words: list[str], python: bool = False) -> Program:
+    """Take apart what stands after `memlens run`: a script, `-m module`, `python ...`, or any command.
+
+    With `python`, the first word is a script or a module whatever its name.
+
+    >>> parse(["python3", "-u", "train.py", "--epochs", "3"]).target
+    ('train.py', '--epochs', '3')
+    """
+    if not words:
+        raise UsageError("no program was named", hint="memlens run train.py --epochs 3")
+    first = words[0]
+    if first == "-m":
+        if len(words) < 2:
+            raise UsageError("-m needs the name of a module", hint="memlens run -m package.module")
+        return Program(tuple(words), (sys.executable,), tuple(words))
+    if first.startswith("-"):
+        raise UsageError(f"memlens run has no option {first!r}", hint="memlens run --help lists them")
+    if _INTERPRETER.search(os.path.basename(first)):
+        return _interpreted(words)
+    if first.endswith((".py", ".pyw")):
+        if not os.path.isfile(first):
+            raise UsageError(f"there is no script {first!r} in {os.getcwd()}")
+        return Program(tuple(words), (sys.executable,), tuple(words))
+    if python:
+        target = words if os.path.isfile(first) else ["-m", *words]
+        return Program(tuple(words), (sys.executable,), tuple(target))
+    if shutil.which(first) is None:
+        reason = "is not executable" if os.path.isfile(first) else "was not found"
+        raise UsageError(f"the program {first!r} {reason}")
+    return Program(tuple(words))
+
+
+def _interpreted(words: list[str]) -> Program:
+    """`python [flags] script` or `python [flags] -m module`; anything else of Python's is a command."""
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"the program {words[0]!r} was not found")
+    place = 1
+    while place < len(words) and words[place].startswith("-") and words[place] not in ("-m", "-c", "-"):
+        place += 2 if words[place] in _FLAGS_WITH_VALUE else 1
+    rest = words[place:]
+    is_script = bool(rest) and not rest[0].startswith("-") and os.path.isfile(rest[0])
+    is_module = len(rest) > 1 and rest[0] == "-m"
+    if not (is_script or is_module) or any(_NOT_A_RUN.fullmatch(word) for word in words[1:place]):
+        return Program(tuple(words))
+    return Program(tuple(words), tuple(words[:place]), tuple(rest))
+
+
+@contextmanager
+def started(argv: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program that keeps our terminal, and hand it the signals that we get while it runs.
+
+    Ctrl-C reaches every process of the terminal's foreground group by itself: it is passed on only if we
+    are not in one. The program decides what it means; we wait for it either way.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def forward(number: int, frame: object) -> None:
+        if number in _FROM_TERMINAL and _in_foreground():
+            return
+        if process is None:
+            early.append(number)
+        elif process.returncode is None:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        try:
+            process = subprocess.Popen(argv, env=environment)
+        except OSError as error:
+            raise UsageError(f"the program {argv[0]!r} could not be started: {error.strerror}") from error
+        for number in early:
+            process.send_signal(number)
+        yield process
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_FROM_TERMINAL = {signal.SIGINT} | ({signal.SIGQUIT} if hasattr(signal, "SIGQUIT") else set())
+_FORWARDED = _FROM_TERMINAL | {
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGBREAK")
+    if hasattr(signal, name)
+}
+
+
+def _in_foreground() -> bool:
+    for descriptor in (0, 1, 2):
+        try:
+            return os.tcgetpgrp(descriptor) == os.getpgrp()
+        except (OSError, AttributeError):
+            continue
+    return sys.platform == "win32"  # a console hands Ctrl-C to all of its processes
+
+
+class Waiter:
+    """Waits for a program, and learns the highest RSS that the system saw in its life."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._descriptor = _pidfd(process.pid)
+        self.peak_rss_bytes: int | None = None
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the program has ended, after at most `seconds`."""
+        if self._process.returncode is not None:
+            return True
+        if self._descriptor is None:
+            try:
+                self._process.wait(max(seconds, 0))
+            except subprocess.TimeoutExpired:
+                return False
+            return True
+        ready, _, _ = select.select([self._descriptor], [], [], max(seconds, 0))
+        if ready:
+            self._reap()
+        return bool(ready)
+
+    def _reap(self) -> None:
+        own = _own_peak()
+        _, status, usage = os.wait4(self._process.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        os.close(self._descriptor or 0)
+        # between its start and its exec the program was a copy of us: a mark not above ours tells nothing
+        peak = usage.ru_maxrss * 1024
+        self.peak_rss_bytes = peak if peak > own else None
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _own_peak() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def shell_code(returncode: int) -> int:
+    """The exit code as a shell gives it: 128 + n for a program that signal n ended.
+
+    >>> shell_code(3), shell_code(-9)
+    (3, 137)
+    """
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def name(program: Program) -> str:
+    """The program in two words, as its children are named too."""
+    return readers.short_name([*program.interpreter, *program.target] or list(program.words))

@@ -1,0 +1,235 @@
+"""Reading other processes from outside: who belongs to a program, and what memory each holds.
+
+On Linux /proc is read directly through kept file descriptors (some 10 us a process, and a descriptor can
+never show a later process with the same number); elsewhere psutil is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import psutil
+
+
+class Reading(NamedTuple):
+    """One process's memory. `high_water_bytes` is the highest RSS of its life, where the system keeps it."""
+
+    rss_bytes: int
+    swap_bytes: int | None = None
+    high_water_bytes: int | None = None
+
+
+class Shares(NamedTuple):
+    """PSS (shared pages divided by their users) and USS (pages that only this process has)."""
+
+    pss_bytes: int | None
+    uss_bytes: int | None
+
+
+class Denied(Exception):
+    """The system does not show this figure of this process; the message says why."""
+
+
+class Reader(Protocol):
+    """What a sampler needs of an operating system. A process that is gone reads as None, never as 0."""
+
+    def family(self) -> dict[int, int | None]:
+        """pid -> parent's pid of the program and all its living descendants; the program's parent is None."""
+
+    def read(self, pid: int) -> Reading | None: ...
+
+    def shares(self, pid: int) -> Shares | None:
+        """Costly: the system walks the page tables. Raises Denied."""
+
+    def name(self, pid: int) -> str: ...
+
+
+def reader_for(pid: int) -> Reader:
+    """The reader of this system for a program and its descendants."""
+    return LinuxReader(pid) if sys.platform == "linux" else PsutilReader(pid)
+
+
+KEPT_DESCRIPTORS = 400  # of the 1,024 that Linux gives a process by default
+_STATUS = {
+    "rss": re.compile(rb"VmRSS:\s*(\d+) kB"),
+    "high": re.compile(rb"VmHWM:\s*(\d+) kB"),
+    "swap": re.compile(rb"VmSwap:\s*(\d+) kB"),
+}
+_PSS = re.compile(rb"^Pss:\s*(\d+) kB", re.MULTILINE)
+_PRIVATE = re.compile(rb"^Private_\w+:\s*(\d+) kB", re.MULTILINE)
+
+
+class LinuxReader:
+    """/proc, with memory of what it saw: once a process is known as the program's, it stays so.
+
+    A child that outlives its parent is handed to init; it was seen before and remains ours.
+    """
+
+    def __init__(self, root: int, proc: Path = Path("/proc")) -> None:
+        self._proc = str(proc)
+        self._ours: dict[int, int | None] = {root: None}
+        self._seen: set[int] = {root}
+        self._status: dict[int, int] = {}  # pid -> open descriptor of its status file
+
+    def family(self) -> dict[int, int | None]:
+        alive = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        for pid in self._ours.keys() - alive:
+            self._forget(pid)
+        new = {pid: parent for pid in alive - self._seen if (parent := self._parent(pid)) is not None}
+        found = True
+        while found:  # a child may have a lower number than its parent: until nobody joins
+            found = False
+            for pid, parent in list(new.items()):
+                if parent in self._ours:
+                    self._ours[pid] = new.pop(pid)
+                    found = True
+        self._seen = alive
+        return dict(self._ours)
+
+    def read(self, pid: int) -> Reading | None:
+        try:
+            text = self._status_text(pid)
+        except OSError:
+            return None
+        sizes = {
+            key: int(match[1]) * 1024 for key, pattern in _STATUS.items() if (match := pattern.search(text))
+        }
+        if "rss" not in sizes:
+            return None  # a zombie: its memory is gone, its number not yet
+        return Reading(sizes["rss"], sizes.get("swap"), sizes.get("high"))
+
+    def shares(self, pid: int) -> Shares | None:
+        try:
+            text = self._file(pid, "smaps_rollup")
+        except PermissionError:
+            raise Denied(f"process {pid} is another user's") from None
+        except (ProcessLookupError, FileNotFoundError):
+            return None
+        pss = _PSS.search(text)
+        if pss is None:
+            return None
+        return Shares(int(pss[1]) * 1024, sum(int(size) for size in _PRIVATE.findall(text)) * 1024)
+
+    def name(self, pid: int) -> str:
+        try:
+            return short_name(self._file(pid, "cmdline").decode("utf-8", "replace").split("\0")) or (
+                self._file(pid, "comm").decode("utf-8", "replace").strip()
+            )
+        except OSError:
+            return f"process {pid}"
+
+    def _parent(self, pid: int) -> int | None:
+        try:
+            # the name between parentheses may hold anything, also parentheses and spaces
+            return int(self._file(pid, "stat").rpartition(b")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            return None
+
+    def _file(self, pid: int, name: str) -> bytes:
+        descriptor = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, 65536)
+        finally:
+            os.close(descriptor)
+
+    def _status_text(self, pid: int) -> bytes:
+        if pid not in self._status:
+            if len(self._status) >= KEPT_DESCRIPTORS:
+                return self._file(pid, "status")
+            self._status[pid] = os.open(f"{self._proc}/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self._status[pid], 4096, 0)
+
+    def _forget(self, pid: int) -> None:
+        self._ours.pop(pid, None)
+        if (descriptor := self._status.pop(pid, None)) is not None:
+            os.close(descriptor)
+
+
+class PsutilReader:
+    """Any system that psutil knows. Every call survives a process that dies under it."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._processes: dict[int, psutil.Process] = {}
+
+    def family(self) -> dict[int, int | None]:
+        members: dict[int, int | None] = {}
+        for known in list(self._processes.values()):
+            if not known.is_running():
+                self._processes.pop(known.pid, None)
+        try:
+            root = self._process(self._root)
+            members[self._root] = None
+            for child in root.children(recursive=True):
+                self._processes.setdefault(child.pid, child)
+        except psutil.Error:
+            members.pop(self._root, None)
+        for pid, process in list(self._processes.items()):
+            try:
+                members.setdefault(pid, process.ppid())
+            except psutil.Error:
+                self._processes.pop(pid, None)
+        return members
+
+    def read(self, pid: int) -> Reading | None:
+        try:
+            process = self._process(pid)
+            info = process.memory_info()
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+        except psutil.AccessDenied:
+            return None
+        except psutil.Error:
+            return None
+        # Windows keeps the peak working set; macOS and the BSDs keep none for another process
+        return Reading(info.rss, None, getattr(info, "peak_wset", None))
+
+    def shares(self, pid: int) -> Shares | None:
+        try:
+            info = self._process(pid).memory_full_info()
+        except psutil.AccessDenied:
+            raise Denied(f"process {pid} is another user's") from None
+        except psutil.Error:
+            return None
+        return Shares(getattr(info, "pss", None), getattr(info, "uss", None))
+
+    def name(self, pid: int) -> str:
+        try:
+            process = self._process(pid)
+            try:
+                return short_name(process.cmdline()) or process.name()
+            except psutil.AccessDenied:
+                return process.name()
+        except psutil.Error:
+            return f"process {pid}"
+
+    def _process(self, pid: int) -> psutil.Process:
+        if pid not in self._processes:
+            self._processes[pid] = psutil.Process(pid)
+        return self._processes[pid]
+
+
+def short_name(words: list[str]) -> str:
+    """A command line in two words: the program, and the script or module if it is an interpreter.
+
+    >>> short_name(["/usr/bin/python3", "-u", "/home/me/train.py", "--epochs", "3"])
+    'python3 train.py'
+    """
+    words = [word for word in words if word]
+    if not words:
+        return ""
+    name = os.path.basename(words[0])
+    for before, word in pairwise(words):
+        if before == "-m":
+            return f"{name} -m {word}"
+        if before == "-c":
+            return f"{name} -c"
+        if not word.startswith("-"):
+            script = os.path.basename(word)
+            return f"{name} {script}" if re.search(r"\.(py|pyw|sh|pl|rb|js)$", script) else name
+    return name

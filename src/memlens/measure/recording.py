@@ -1,0 +1,237 @@
+"""Recording a program: sampled from outside, told from inside, written as it grows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from memlens.errors import RecordError, UsageError
+from memlens.measure import programs
+from memlens.measure.channel import VARIABLE, Listener
+from memlens.measure.gpus import Gpus
+from memlens.measure.readers import reader_for
+from memlens.measure.sampler import Sampler, now_us
+from memlens.model import Assumption, Mark, Process, Sample, Span, Trace
+
+_SPAN_KEYS = ("started_us", "ended_us", "start_bytes", "end_bytes", "level")
+FIRST_INTERVAL = 0.005  # seconds; grows to the interval asked for, so that short programs have samples too
+
+
+class Sink(Protocol):
+    """A growing record: `records.native.Writer`, `records.mprofile.Writer`."""
+
+    path: Path
+
+    def add(self, *items: Any) -> None: ...
+    def metadata(self, **values: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+OpenSink = Callable[[Trace], Sink]  # opens a record that begins with what the trace knows by then
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to record. `figure` is a key of model.FIGURES; `timeout_s` ends the recording, not the program."""
+
+    interval_s: float = 0.1
+    figure: str = "rss"
+    include_children: bool = False  # show the sum over processes instead of each
+    timeout_s: float | None = None
+    inside: dict[str, object] = field(default_factory=dict)  # options of bootstrap.py
+    bare: bool = False  # start the program as it is, with nothing of ours inside
+
+
+class Recording:
+    """A trace that grows, and the file that grows with it. When the file cannot, the trace goes on."""
+
+    def __init__(self, open_sink: OpenSink | None, trace: Trace) -> None:
+        self.trace = trace
+        self.sink = open_sink(trace) if open_sink is not None else None
+        self.sink_error: str | None = None
+        self.top_lines: list[tuple[str, int]] = []
+
+    def add(self, *items: Any) -> None:
+        for item in items:
+            match item:
+                case Process():
+                    if not any(item is known for known in self.trace.processes):
+                        self.trace.processes.append(item)
+                case Mark():
+                    self.trace.marks.append(item)
+                case Span():
+                    self.trace.spans.append(item)
+                case Assumption():
+                    self.trace.assumptions.append(item)
+                case _:
+                    self.trace.events.append(item)
+        self._write(lambda sink: sink.add(*items))
+
+    def metadata(self, **values: Any) -> None:
+        self.trace.metadata.update(values)
+        self._write(lambda sink: sink.metadata(**values))
+
+    def close(self) -> None:
+        self._write(lambda sink: sink.close())
+
+    def hear(self, listener: Listener) -> None:
+        """Take in what the program said of itself."""
+        self.add(*(item for message in listener.hear() if (item := self._understand(message)) is not None))
+
+    def _understand(self, message: dict[str, Any]) -> Any:
+        pid, time_us = int(message["pid"]), int(message["time_us"])
+        try:
+            match message["kind"]:
+                case "mark":
+                    return Mark(str(message["name"]), len(self.trace.events), time_us=time_us)
+                case "span":
+                    sizes = {key: int(message[key]) for key in _SPAN_KEYS}
+                    return Span(name=str(message["name"]), pid=pid, **sizes)
+                case "python":
+                    return Sample(time_us, pid, python_bytes=int(message["bytes"]))
+                case "peak":
+                    return self._raise_peak(pid, int(message["bytes"]))
+                case "top":
+                    self.top_lines = [(str(where), int(size)) for where, size in message["lines"]]
+        except (KeyError, ValueError, TypeError):
+            return None  # not from us: anybody may write to the channel
+        return None
+
+    def _raise_peak(self, pid: int, size: int) -> Process | None:
+        for process in reversed(self.trace.processes):
+            if process.pid == pid:
+                process.peak_rss_bytes = max(process.peak_rss_bytes or 0, size)
+                return process
+        return None
+
+    def _write(self, action: Callable[[Sink], None]) -> None:
+        if self.sink is None:
+            return
+        try:
+            action(self.sink)
+        except RecordError as error:
+            self.sink, self.sink_error = None, str(error)
+
+
+OnTick = Callable[[Recording], None]
+
+
+def record_program(
+    program: programs.Program,
+    settings: Settings,
+    open_sink: OpenSink | None = None,
+    on_tick: OnTick | None = None,
+) -> Recording:
+    """Run a program to its end and record it. Its exit code is the trace's metadata `exit_code`."""
+    options = None if settings.bare else {"interval": settings.interval_s, **settings.inside}
+    recording = Recording(open_sink, Trace("measured", metadata=_metadata(settings, program.words)))
+    descriptor, channel = tempfile.mkstemp(prefix="memlens-")
+    os.close(descriptor)
+    listener = Listener(channel)
+    try:
+        argv = program.argv(options)
+        with programs.started(argv, {**os.environ, VARIABLE: channel}) as process:
+            waiter = programs.Waiter(process)
+            root = Process(process.pid, programs.name(program), None, now_us())
+            recording.add(root)
+            sampler = Sampler(root, reader_for(process.pid), every_share=settings.figure in ("pss", "uss"))
+            _follow(sampler, recording, settings, waiter.wait, lambda: recording.hear(listener), on_tick)
+            while not waiter.wait(3600):
+                pass  # the recording timed out; the program has not ended
+            recording.hear(listener)
+            ended = sampler.finish(now_us(), process.returncode, waiter.peak_rss_bytes)
+        _end(recording, sampler, ended)
+    finally:
+        listener.close()
+        os.unlink(channel)
+    return recording
+
+
+def record_pid(
+    pid: int, settings: Settings, open_sink: OpenSink | None = None, on_tick: OnTick | None = None
+) -> Recording:
+    """Record a running process until it ends, the timeout, or Ctrl-C; the process is left alone."""
+    reader = reader_for(pid)
+    if reader.read(pid) is None:
+        raise UsageError(f"there is no process {pid}, or it is not ours to read")
+    root = Process(pid, reader.name(pid), None, now_us())
+    recording = Recording(open_sink, Trace("measured", metadata=_metadata(settings, [root.name])))
+    recording.add(root)
+    sampler = Sampler(root, reader, every_share=settings.figure in ("pss", "uss"))
+
+    def wait(seconds: float) -> bool:
+        time.sleep(seconds)
+        return reader.read(pid) is None
+
+    try:
+        gone = _follow(sampler, recording, settings, wait, lambda: None, on_tick)
+    except KeyboardInterrupt:
+        gone = False
+    _end(recording, sampler, sampler.finish(now_us(), None, None) if gone else [root])
+    return recording
+
+
+def _metadata(settings: Settings, words: Sequence[str]) -> dict[str, Any]:
+    return {
+        "command": shlex.join(words),
+        "figure": settings.figure,
+        "interval_s": settings.interval_s,
+        "include_children": settings.include_children,
+    }
+
+
+def _follow(
+    sampler: Sampler,
+    recording: Recording,
+    settings: Settings,
+    wait: Callable[[float], bool],
+    hear: Callable[[], None],
+    on_tick: OnTick | None,
+) -> bool:
+    """Sample until the program ends (True) or the recording times out (False)."""
+    begun = time.monotonic()
+    interval = min(FIRST_INTERVAL, settings.interval_s)
+    gpus_asked = False
+    while True:
+        tick = time.monotonic()
+        recording.add(*sampler.tick(now_us()))
+        hear()
+        if on_tick is not None:
+            on_tick(recording)
+        if settings.timeout_s is not None and tick - begun >= settings.timeout_s:
+            return False
+        if wait(max(interval - (time.monotonic() - tick), 0.001)):
+            return True
+        interval = min(interval * 1.5, settings.interval_s)
+        if not gpus_asked and tick - begun > 0.2:  # the driver's library takes its time to load
+            sampler.gpus, gpus_asked = Gpus(), True
+
+
+def _end(recording: Recording, sampler: Sampler, ended: list[Process]) -> None:
+    recording.add(*ended)
+    if sampler.denied:
+        recording.add(Assumption("PSS and USS are not known for every process", sampler.denied))
+    recording.metadata(
+        exit_code=sampler.program.exit_code,
+        gpu=_gpu_note(recording.trace, sampler.gpus),
+        top_lines=[list(line) for line in recording.top_lines],
+    )
+    recording.close()
+
+
+def _gpu_note(trace: Trace, gpus: Gpus | None) -> str | None:
+    """Why there is no GPU figure; None if there is one."""
+    if any(isinstance(event, Sample) and event.gpu_bytes is not None for event in trace.events):
+        return None
+    if gpus is None:
+        return "the program was too short to ask the driver"
+    if gpus.reason:
+        return gpus.reason
+    used = gpus.used_bytes()
+    return f"the driver names no process of this program; {used} bytes are in use on all cards together"

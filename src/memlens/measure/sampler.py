@@ -1,0 +1,125 @@
+"""A program and its descendants, sampled from outside: what each held at every tick."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from memlens.measure.gpus import Gpus
+from memlens.measure.readers import Denied, Reader, Reading
+from memlens.model import Process, Sample
+
+# PSS and USS make the kernel walk a program's page tables (0.3 ms for a small one, 50 ms for 10 GB): they and
+# NVML may take this share of the time, so that the program under measurement is not slowed by more
+COSTLY_SHARE = 0.005
+
+
+def now_us() -> int:
+    """Unix time in microseconds: the clock of every sample, mark and span, in whichever process."""
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True)
+class Pace:
+    """Lets a costly reading through when its last cost is at most `share` of the time since."""
+
+    share: float
+    clock: Callable[[], float] = time.monotonic
+    _next: float = field(default=0.0, init=False)
+    _begun: float = field(default=0.0, init=False)
+
+    def due(self) -> bool:
+        self._begun = self.clock()
+        return self._begun >= self._next
+
+    def done(self) -> None:
+        end = self.clock()
+        self._next = end + (end - self._begun) / self.share
+
+
+class Sampler:
+    """Follows one program. `tick` reads everybody once and returns what is new since the tick before.
+
+    `every_share` reads PSS and USS at each tick, whatever it costs: for when they are the figure wanted.
+    """
+
+    def __init__(
+        self, program: Process, reader: Reader, gpus: Gpus | None = None, every_share: bool = False
+    ) -> None:
+        self.program = program
+        self.processes = {program.pid: program}
+        self.denied: str | None = None
+        self._reader = reader
+        self.gpus = gpus
+        self._shares_pace = Pace(1.0 if every_share else COSTLY_SHARE)
+        self._gpu_pace = Pace(COSTLY_SHARE)
+        self._every_share = every_share
+
+    def tick(self, time_us: int) -> list[Process | Sample]:
+        """New processes, one sample of each living one, and the processes that ended."""
+        family = self._reader.family()
+        readings = {pid: reading for pid in family if (reading := self._reader.read(pid)) is not None}
+        shares_due = self._every_share or self._shares_pace.due()
+        gpu = self._read_gpus()
+        items: list[Process | Sample] = []
+        for pid, reading in readings.items():
+            parent = family[pid]
+            if pid not in self.processes and parent is not None and readings.get(parent) == reading:
+                continue  # between vfork and exec: the memory it shows is its parent's, all of it
+            items += self._meet(pid, parent, reading, time_us)
+            sample = Sample(
+                time_us, pid, reading.rss_bytes, swap_bytes=reading.swap_bytes, gpu_bytes=gpu.get(pid)
+            )
+            if shares_due:
+                self._add_shares(sample)
+            items.append(sample)
+        if shares_due:
+            self._shares_pace.done()
+        living = {item.pid for item in items if isinstance(item, Sample)}
+        gone = [pid for pid in self.processes if pid not in living and pid != self.program.pid]
+        return items + [self._end(pid, time_us) for pid in gone]
+
+    def finish(self, time_us: int, exit_code: int | None, peak_rss_bytes: int | None) -> list[Process]:
+        """The program's end, with what the system knew of it when it ended; the rest may live on."""
+        self.processes.pop(self.program.pid)
+        self.program.ended_us, self.program.exit_code = time_us, exit_code
+        self.program.peak_rss_bytes = max(self.program.peak_rss_bytes or 0, peak_rss_bytes or 0) or None
+        return [self.program, *self.processes.values()]
+
+    def _meet(self, pid: int, parent: int | None, reading: Reading, time_us: int) -> list[Process | Sample]:
+        process = self.processes.get(pid)
+        if process is None:
+            self.processes[pid] = Process(
+                pid, self._reader.name(pid), parent, time_us, peak_rss_bytes=reading.high_water_bytes
+            )
+            return [self.processes[pid]]
+        # not the highest so far: before its exec a child shows the mark of its parent
+        process.peak_rss_bytes = reading.high_water_bytes or process.peak_rss_bytes
+        # a child is forked with its parent's name and takes its own when it executes a program
+        young = time_us - process.started_us < 1_000_000 and process is not self.program
+        if young and (name := self._reader.name(pid)) != process.name:
+            process.name = name
+            return [process]
+        return []
+
+    def _end(self, pid: int, time_us: int) -> Process:
+        process = self.processes.pop(pid)
+        process.ended_us = time_us
+        return process
+
+    def _add_shares(self, sample: Sample) -> None:
+        try:
+            shares = self._reader.shares(sample.pid)
+        except Denied as denied:
+            self.denied = str(denied)
+            return
+        if shares is not None:
+            sample.pss_bytes, sample.uss_bytes = shares
+
+    def _read_gpus(self) -> dict[int, int]:
+        if self.gpus is None or self.gpus.reason is not None or not self._gpu_pace.due():
+            return {}
+        held = self.gpus.read()
+        self._gpu_pace.done()
+        return held
