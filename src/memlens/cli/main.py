@@ -15,6 +15,13 @@ from memlens.errors import MemlensError
 # a click command named `command`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "gpus": ("gpus", "the catalogue, and the cards in this machine"),
+    "run": ("run", "run a program and record the memory of it and its children"),
+    "attach": ("attach", "the same for a process that runs already"),
+    "plot": ("plot", "the curve of a record, in the terminal or as a picture"),
+    "peak": ("peak", "the highest memory of records, and of each child"),
+    "list": ("list", "the records of this directory, numbered"),
+    "rm": ("rm", "remove records by number or name"),
+    "clean": ("clean", "remove all records of this directory"),
 }
 
 

@@ -1,0 +1,66 @@
+"""`memlens attach`: record a process that runs already, from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import psutil
+
+from memlens.cli import recording as shared
+from memlens.errors import UsageError
+from memlens.measure.recording import record_pid
+from memlens.records import folder
+
+TIMEOUT_SECONDS = 3600.0  # mprof's default
+
+
+@click.command()
+@shared.recording_options
+@click.argument("process", metavar="PID|NAME")
+def command(
+    process: str,
+    interval: float,
+    include_children: bool,
+    multiprocess: bool,
+    timeout: float | None,
+    output: Path | None,
+    force: bool,
+    backend: str,
+    live: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Record a running process and its children until it ends, the timeout (an hour), or Ctrl-C.
+
+    \b
+    memlens attach 4711
+    memlens attach jupyter-lab -t 60
+
+    A name is found in process names and command lines; the newest one counts. The process is not touched.
+    """
+    if backend == "tracemalloc":
+        raise UsageError("Python's own memory cannot be seen from outside", hint="memlens run --python-level")
+    settings = shared.settings_for(interval, backend, timeout or TIMEOUT_SECONDS, include_children)
+    path = output or Path(folder.default_name())
+    pid = find(process)
+    recording = record_pid(pid, settings, shared.sink_opener(path, force, settings))
+    shared.conclude(recording, path, as_json, quiet)
+    return 0
+
+
+def find(process: str) -> int:
+    """A pid from a pid or a name; the newest process if several match, never this one or its parents."""
+    if process.isdigit():
+        return int(process)
+    own = psutil.Process()
+    excluded = {own.pid, *(parent.pid for parent in own.parents())}
+    found = []
+    for candidate in psutil.process_iter(["name", "cmdline", "create_time"]):
+        info = candidate.info
+        words = [info["name"] or "", *(info["cmdline"] or [])]
+        if candidate.pid not in excluded and any(process in word for word in words):
+            found.append((info["create_time"] or 0.0, candidate.pid))
+    if not found:
+        raise UsageError(f"no running process is called {process!r}", hint="give its PID")
+    return max(found)[1]

@@ -1,0 +1,173 @@
+"""The course of a run in the terminal: memory as an area, lives of processes and functions below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from memlens.model import FIGURES, Curve, Span, Trace, Usage, shown, total
+from memlens.units import format_bytes
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+ROWS_SHOWN = 12  # of processes, and of functions; more would push the curve off the screen
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which part of time is drawn, and over how many columns."""
+
+    start_us: int
+    end_us: int
+    columns: int
+
+    def column(self, time_us: int) -> int:
+        span = max(self.end_us - self.start_us, 1)
+        return min(max((time_us - self.start_us) * self.columns // span, 0), self.columns - 1)
+
+
+def draw(
+    trace: Trace,
+    *,
+    figure: str = "rss",
+    width: int = 100,
+    height: int = 12,
+    seconds: tuple[float, float] | None = None,
+    functions: bool = True,
+    title: str | None = None,
+) -> str:
+    """A trace's curve as text, `width` columns wide. `seconds` is a window, counted from the start."""
+    found = shown(trace, figure)
+    if not found:
+        return f"no {FIGURES[figure][1]} was recorded"
+    origin = min(curve.started_us for curve in found)
+    start, end = origin, max(curve.ended_us for curve in found)
+    if seconds is not None:
+        start, end = (origin + round(limit * 1e6) for limit in seconds)
+    margin = 12
+    window = Window(start, end, max(width - margin, 20))
+    lines = [title or str(trace.metadata.get("command", "")), *_area(found, window, height, figure, margin)]
+    lines.append(_axis(window, origin, margin))
+    lines += _marks(trace, window, margin)
+    if len(found) > 1:
+        lines += ["", *_lives(found, window, margin)]
+    if functions and trace.spans:
+        lines += ["", *_functions(trace.spans, window, margin)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _columns(curve: Curve, window: Window) -> list[int]:
+    """The highest that a curve was in each column; between two samples it keeps the first one's value."""
+    tops = [0] * window.columns
+    for place, (time_us, size) in enumerate(zip(curve.times_us, curve.bytes, strict=True)):
+        until = curve.times_us[place + 1] if place + 1 < len(curve.times_us) else curve.ended_us
+        if until < window.start_us or time_us > window.end_us:
+            continue
+        for column in range(window.column(time_us), window.column(until) + 1):
+            tops[column] = max(tops[column], size)
+    return tops
+
+
+def _area(found: list[Curve], window: Window, height: int, figure: str, margin: int) -> Iterable[str]:
+    """The program solid, its children shaded on top of it."""
+    whole = _columns(total(found), window)
+    program = _columns(found[0], window) if len(found) > 1 else whole
+    top = max(whole) or 1
+    yield f"{FIGURES[figure][1]}{', program █ and children ░' if len(found) > 1 else ''}"
+    for row in range(height, 0, -1):
+        label = format_bytes(top * row / height, precision=1) if row in (height, (height + 1) // 2) else ""
+        cells = "".join(
+            _cell(own, every, top, row, height) for own, every in zip(program, whole, strict=True)
+        )
+        yield f"{label:>{margin - 2}} ┤{cells}"
+
+
+def _cell(own: int, every: int, top: int, row: int, height: int) -> str:
+    level = own / top * height - (row - 1)
+    if level >= 1 or (level > 0 and every <= own):
+        return BLOCKS[min(max(round(level * 8), 1), 8)]
+    if every / top * height > row - 1:
+        return "░" if level <= 0 or every > own else BLOCKS[min(max(round(level * 8), 1), 8)]
+    return " "
+
+
+def _axis(window: Window, origin: int, margin: int) -> str:
+    left, right = ((time_us - origin) / 1e6 for time_us in (window.start_us, window.end_us))
+    right_text = f"{right:,.2f} s"
+    left_text = f"{left:,.2f} s"
+    gap = " " * max(window.columns - len(left_text) - len(right_text), 1)
+    rule = " " * (margin - 1) + "└" + "─" * window.columns
+    return f"{rule}\n{' ' * margin}{left_text}{gap}{right_text}"
+
+
+def _marks(trace: Trace, window: Window, margin: int) -> Iterable[str]:
+    for mark in trace.marks:
+        if window.start_us <= mark.time_us <= window.end_us:
+            column = window.column(mark.time_us)
+            text = f"▲ {mark.name}"
+            if column + len(text) > window.columns:
+                text, column = f"{mark.name} ▲", max(column - len(mark.name) - 1, 0)
+            yield " " * (margin + column) + text
+
+
+def _bar(pieces: Iterable[tuple[int, int]], window: Window) -> str:
+    """Lives as brackets on one line: ├──┤, or │ where one is shorter than a column."""
+    cells = [" "] * window.columns
+    for start, end in pieces:
+        if end < window.start_us or start > window.end_us:
+            continue
+        first, last = window.column(start), window.column(end)
+        cells[first : last + 1] = ["├", *"─" * (last - first - 1), "┤"] if last > first else ["│"]
+    return "".join(cells)
+
+
+def _lives(found: list[Curve], window: Window, margin: int) -> Iterable[str]:
+    for curve in found[:ROWS_SHOWN]:
+        peak = format_bytes(curve.peak_bytes, precision=1)
+        yield f"{peak:>{margin - 1}} {_bar([(curve.started_us, curve.ended_us)], window)}"
+        yield f"{'':>{margin}}{curve.name} (pid {curve.pid})"
+    if len(found) > ROWS_SHOWN:
+        yield f"{'':>{margin}}… and {len(found) - ROWS_SHOWN} more processes"
+
+
+def _functions(spans: list[Span], window: Window, margin: int) -> Iterable[str]:
+    by_name: dict[str, list[Span]] = {}
+    for span in spans:
+        by_name.setdefault(span.name, []).append(span)
+    for name, calls in list(by_name.items())[:ROWS_SHOWN]:
+        growth = format_bytes(
+            sum(call.end_bytes - call.start_bytes for call in calls), precision=1, sign=True
+        )
+        yield f"{growth:>{margin - 1}} {_bar(((call.started_us, call.ended_us) for call in calls), window)}"
+        yield f"{'':>{margin}}{name}{f', {len(calls)} calls' if len(calls) > 1 else ''}"
+    if len(by_name) > ROWS_SHOWN:
+        yield f"{'':>{margin}}… and {len(by_name) - ROWS_SHOWN} more functions"
+
+
+def describe(found: Usage) -> str:
+    """A run in a few lines: how it ended, and every peak that is known.
+
+    A figure that could not be read says so; it is never shown as 0.
+    """
+    ending = "still runs" if found.exit_code is None else _ending(found.exit_code)
+    lines = [f"{found.command}: {ending} after {found.elapsed_us / 1e6:,.2f} s"]
+    children = len(found.processes) - 1
+    for figure, (_, words) in FIGURES.items():
+        if figure not in found.whole:
+            continue
+        own = found.program.get(figure)
+        text = format_bytes(own.bytes) if own else "n/a"
+        if own and own.time_us is not None:
+            text += f" at {own.time_us / 1e6:,.2f} s"
+        if children > 0:
+            text += f"; with its {children} children {format_bytes(found.whole[figure].bytes)}"
+        if found.whole[figure].bytes or figure != "swap":
+            lines.append(f"  peak {words:<34}{text}")
+    if found.gpu_note:
+        lines.append(f"  peak {FIGURES['gpu'][1]:<34}n/a: {found.gpu_note}")
+    if not found.processes:
+        lines.append("  it ended before it could be sampled once")
+    return "\n".join(lines)
+
+
+def _ending(exit_code: int) -> str:
+    return f"ended by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

@@ -1,0 +1,209 @@
+"""`memlens run`: the program runs as it would without us, and a record is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from memlens.model import Trace, curves
+from memlens.records import load
+from memlens.units import MIB
+
+
+def memlens(folder: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a directory of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "memlens", *arguments],
+        cwd=folder, text=True, capture_output=True, timeout=60, check=False, **options,
+    )  # fmt: skip
+
+
+def script(folder: Path, text: str, name: str = "script.py") -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+def the_record(folder: Path) -> Trace:
+    (path,) = folder.glob("memlens_*.memlens")
+    return load(path)
+
+
+@pytest.mark.parametrize("code", [0, 3, 255])
+def test_the_exit_code_passes_through(tmp_path: Path, code: int) -> None:
+    """The program's exit code is ours, without an option."""
+    assert memlens(tmp_path, "run", script(tmp_path, f"raise SystemExit({code})")).returncode == code
+
+
+def test_a_program_ended_by_a_signal_gives_128_and_its_number(tmp_path: Path) -> None:
+    """A kill -9 of the program is 137, as in a shell, and the record says -9."""
+    assert memlens(tmp_path, "run", "sh", "-c", "kill -9 $$").returncode == 137
+    assert the_record(tmp_path).metadata["exit_code"] == -9
+
+
+def test_memory_of_the_program_and_its_child(tmp_path: Path) -> None:
+    """60 MiB in the program and 40 in a child are seen where they are, with the child's name."""
+    child = script(tmp_path, "import time\nx = bytearray(40 << 20)\ntime.sleep(0.4)\n", "worker.py")
+    text = f"import subprocess, sys\nx = bytearray(60 << 20)\nsubprocess.run([sys.executable, {child!r}])\n"
+    assert memlens(tmp_path, "run", script(tmp_path, text)).returncode == 0
+    program, worker = curves(the_record(tmp_path))
+    assert 60 * MIB < program.peak_bytes < 85 * MIB
+    assert 40 * MIB < worker.peak_bytes < 60 * MIB
+    assert worker.name.endswith("worker.py")
+    assert worker.parent == program.pid
+
+
+def test_classes_of_main_can_be_pickled(tmp_path: Path) -> None:
+    """`__main__` is the script's own module: dataclasses and pickles of its classes work."""
+    text = (
+        "import pickle, sys\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\n"
+        "assert pickle.loads(pickle.dumps(A(3))) == A(3)\n"
+        "assert sys.modules['__main__'].A is A and __name__ == '__main__'\n"
+        "assert sys.argv == ['script.py', '--x', '1'], sys.argv\n"
+        "import os; assert sys.path[0] == os.getcwd(), sys.path\n"
+    )
+    done = memlens(tmp_path, "run", script(tmp_path, text), "--x", "1")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_runs_as_python_would(tmp_path: Path) -> None:
+    """-m gives the module its package, its spec and the current directory on the path."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    (tmp_path / "pkg" / "other.py").write_text("X = 5\n")
+    text = (
+        "import sys\nfrom . import other\nassert other.X == 5 and __spec__.name == 'pkg.tool'\n"
+        "assert sys.argv[1:] == ['--lines'] and sys.argv[0] == __file__\nraise SystemExit(4)\n"
+    )
+    (tmp_path / "pkg" / "tool.py").write_text(text)
+    done = memlens(tmp_path, "run", "-m", "pkg.tool", "--lines")
+    assert done.returncode == 4, done.stderr
+
+
+def test_a_traceback_is_the_programs_own(tmp_path: Path) -> None:
+    """An uncaught exception looks as it does without us, and gives exit code 1."""
+    done = memlens(tmp_path, "run", "-q", script(tmp_path, "def f():\n    1 / 0\nf()\n"))
+    bare = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == bare.returncode == 1
+    assert done.stderr == bare.stderr
+
+
+def test_function_times_reach_the_record(tmp_path: Path) -> None:
+    """`@profile` needs no import, keeps the function's name, and its call is a span with its growth."""
+    text = (
+        "@profile\ndef load(n):\n    'doc'\n    return bytearray(n)\n"
+        "x = load(30 << 20)\nassert load.__name__ == 'load' and load.__wrapped__\n"
+        "with profile.timestamp('block'):\n    pass\n"
+    )
+    done = memlens(tmp_path, "run", script(tmp_path, text))
+    assert done.returncode == 0, done.stderr
+    load_span, block = the_record(tmp_path).spans
+    assert (load_span.name, block.name) == ("__main__.load", "block")
+    assert 29 * MIB < load_span.end_bytes - load_span.start_bytes < 32 * MIB
+
+
+def test_an_interpreter_in_front_is_used_as_it_is(tmp_path: Path) -> None:
+    """`memlens run --python /path/to/python x.py` runs x.py once, in that interpreter."""
+    text = "import sys\nprint(sys.executable, sys.flags.optimize)\n"
+    done = memlens(tmp_path, "run", "--python", sys.executable, "-O", script(tmp_path, text))
+    assert done.stdout.split() == [sys.executable, "1"]
+
+
+def test_an_old_record_format_is_written_on_request(tmp_path: Path) -> None:
+    """-o FILE.dat is mprof's format; Python's own memory is a figure like any other."""
+    text = "import time\nx = [bytes(1000) for _ in range(20_000)]\ntime.sleep(0.2)\n"
+    done = memlens(
+        tmp_path, "run", "--backend", "tracemalloc", "-o", "x.dat", "-T", "0.02", script(tmp_path, text)
+    )
+    assert done.returncode == 0, done.stderr
+    (curve,) = curves(load(tmp_path / "x.dat"))
+    assert 19 * MIB < curve.peak_bytes < 24 * MIB
+
+
+def test_a_record_is_not_overwritten(tmp_path: Path) -> None:
+    """-o of a file that exists is an error before the program starts; --force is the way."""
+    name = script(tmp_path, "open('ran', 'w')")
+    (tmp_path / "x.memlens").write_text("mine")
+    done = memlens(tmp_path, "run", "-o", "x.memlens", name)
+    assert (done.returncode, (tmp_path / "ran").exists()) == (2, False)
+    assert "--force" in done.stderr
+    assert memlens(tmp_path, "run", "--force", "-o", "x.memlens", name).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["no-such-program"], "'no-such-program' was not found"),
+        (["no-such.py"], "there is no script 'no-such.py'"),
+        (["--linez", "x"], "has no option '--linez'"),
+        (["--python-level", "true"], "not run as a Python script"),
+        (["-T", "0", "true"], "an interval of 0.0 s"),
+        ([], "no program was named"),
+    ],
+)
+def test_a_wrong_call_is_one_clear_line(tmp_path: Path, words: list[str], says: str) -> None:
+    """What cannot be run is exit code 2 and a sentence, not a traceback; no record is left."""
+    done = memlens(tmp_path, "run", *words)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_go_to_the_program(tmp_path: Path, number: int) -> None:
+    """A signal to memlens reaches the program, which decides; its own exit code comes back."""
+    text = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(42))\nprint('ready', flush=True)\ntime.sleep(30)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memlens", "run", script(tmp_path, text)],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.wait(20) == 42
+    assert the_record(tmp_path).metadata["exit_code"] == 42
+
+
+def test_a_killed_recorder_leaves_a_readable_record(tmp_path: Path) -> None:
+    """kill -9 of memlens itself: the record is read up to that moment, and the program is not touched."""
+    name = script(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(1.5)\nopen('done', 'w')\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memlens", "run", "-T", "0.02", name], cwd=tmp_path, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        process.stdout.readline()
+        time.sleep(0.3)
+        process.kill()
+        process.wait()
+    trace = the_record(tmp_path)
+    assert len(trace.events) > 5
+    assert trace.assumptions[0].what == "the record ends early"
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "done").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_json_is_the_last_line_of_output(tmp_path: Path) -> None:
+    """--json gives the peaks in bytes, the exit code and the record's name; unknown figures are null."""
+    done = memlens(tmp_path, "run", "--json", script(tmp_path, "x = bytearray(50 << 20)\nprint('hello')\n"))
+    first, last = done.stdout.splitlines()
+    found = json.loads(last)
+    assert (first, found["exit_code"], found["schema"]) == ("hello", 0, "memlens.usage/1")
+    assert found["program"]["peak_rss_bytes"] > 50 * MIB
+    assert found["gpu_note"] or found["program"]["peak_gpu_bytes"]
+    assert os.path.exists(tmp_path / found["record"])
