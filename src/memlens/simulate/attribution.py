@@ -1,0 +1,126 @@
+"""Who asked for the memory: the user's line, the module, the operator; in backward, those of the forward.
+
+An operator that runs in backward belongs to the forward operator whose autograd node runs. The two are tied
+together by the node's sequence number, which autograd counts up in forward.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+import memlens
+from memlens.model import NOWHERE, Site
+
+_INTERNAL = tuple(
+    str(Path(module.__file__).parent) + os.sep for module in (torch, memlens) if module.__file__
+)
+_INTERNAL_NAMES = ("<frozen", "<string>", "<eval_with_key>")
+_RECOMPUTED_BY_AUTOGRAD = 2**63  # AccumulateGrad's sequence number is the largest there is
+
+
+class Attribution:
+    """Keeps the stack of modules that run and remembers which forward site each autograd node came from."""
+
+    def __init__(self) -> None:
+        self.modules: list[tuple[str, str]] = []  # (path, type) of the modules whose forward runs
+        self._paths: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+        self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._owners: dict[int, tuple[str, str]] = {}  # id of a parameter -> its module
+        self._by_sequence: dict[int, Site] = {}
+        self._sites: dict[tuple[object, ...], Site] = {}
+        self._user_code: dict[CodeType, bool] = {}
+
+    # modules ---------------------------------------------------------------------------------------
+
+    def enter(self, module: nn.Module) -> bool:
+        """A module's forward begins; True if it is the outermost one."""
+        outermost = not self.modules
+        path = self._paths.get(module)
+        if path is None:
+            if outermost:
+                self.name_modules(module)
+                path = ""
+            else:
+                parent = self.modules[-1][0]
+                path = f"{parent}.{type(module).__name__}" if parent else type(module).__name__
+                self._paths[module] = path
+        self.modules.append((path, type(module).__name__))
+        return outermost
+
+    def leave(self) -> None:
+        if self.modules:
+            self.modules.pop()
+
+    def name_modules(self, root: nn.Module) -> None:
+        """Give every module of `root` its dotted path, as `named_modules` does."""
+        if root in self._roots:
+            return
+        self._roots.add(root)
+        for path, module in root.named_modules():
+            self._paths.setdefault(module, path)
+            kind = type(module).__name__
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    self._owners.setdefault(id(parameter), (path, kind))
+
+    def roots(self) -> Iterator[nn.Module]:
+        """The outermost modules seen so far."""
+        return iter(self._roots)
+
+    # sites -----------------------------------------------------------------------------------------
+
+    def site(self, operator: str, node: Any) -> Site:
+        """The site of an operator that is about to allocate; `node` is the autograd node that runs, if any."""
+        if node is not None and not self.modules:
+            return self._backward_site(operator, node)
+        site = self._forward_site(operator)
+        if node is None and torch.is_grad_enabled():
+            self._by_sequence[torch.autograd._get_sequence_nr() - 1] = site  # type: ignore[attr-defined]
+        return site
+
+    def _forward_site(self, operator: str) -> Site:
+        module, kind = self.modules[-1] if self.modules else (None, "")
+        frame = self._user_frame(sys._getframe(2))
+        if frame is None:
+            return self._intern("", 0, "", module, kind, operator, False)
+        code = frame.f_code
+        return self._intern(code.co_filename, frame.f_lineno, code.co_name, module, kind, operator, False)
+
+    def _backward_site(self, operator: str, node: Any) -> Site:
+        sequence = node._sequence_nr()
+        if sequence >= _RECOMPUTED_BY_AUTOGRAD:
+            variable = getattr(node, "variable", None)
+            module, kind = self._owners.get(id(variable), (None, ""))
+            return self._intern("", 0, "", module, kind, operator, True)
+        came = self._by_sequence.get(sequence, NOWHERE)
+        return self._intern(came.file, came.line, came.function, came.module, came.module_type, operator, True)
+
+    def _intern(self, *fields: Any) -> Site:
+        site = self._sites.get(fields)
+        if site is None:
+            file, line, function, module, kind, operator, backward = fields
+            site = Site(file, line, function, module, kind, operator, backward)
+            self._sites[fields] = site
+        return site
+
+    def _user_frame(self, frame: FrameType | None) -> FrameType | None:
+        known = self._user_code
+        while frame is not None:
+            code = frame.f_code
+            mine = known.get(code)
+            if mine is None:
+                name = code.co_filename
+                mine = known[code] = not name.startswith(_INTERNAL) and not name.startswith(_INTERNAL_NAMES)
+            if mine:
+                return frame
+            frame = frame.f_back
+        return None

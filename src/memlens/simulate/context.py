@@ -1,0 +1,101 @@
+"""`memlens.simulate()`: a context in which ordinary code runs on a GPU that is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterator
+
+import torch
+
+from memlens.allocator import from_environment, parse_config
+from memlens.devices import Gpu, custom_gpu, find_gpu
+from memlens.errors import UsageError
+from memlens.simulate import cuda_api, overrides, rules
+from memlens.simulate.device import DeviceMode
+from memlens.simulate.dispatch import DispatchMode
+from memlens.simulate.guard import undisturbed
+from memlens.simulate.phases import Phases, follow, settle
+from memlens.simulate.session import Simulation
+
+for _module in pkgutil.iter_modules(rules.__path__):
+    importlib.import_module(f"{rules.__name__}.{_module.name}")
+
+_active: list[Simulation] = []
+
+
+@contextlib.contextmanager
+def simulate(
+    gpu: str | Gpu | None = None,
+    *,
+    memory_bytes: int | None = None,
+    alloc_conf: str | None = None,
+    raise_oom: bool = False,
+    automatic_phases: bool = True,
+) -> Iterator[Simulation]:
+    """Run PyTorch code on a GPU that is not there.
+
+    Inside, `device="cuda"` works as on a machine with that card, and `torch.cuda.memory_allocated()` and its
+    kin answer from the simulation. Nothing is computed: device tensors have shapes, no values.
+
+    Args:
+        gpu: a card's name as people type it ("A100 40GB", "4090", "t4"), or a `Gpu`.
+        memory_bytes: the card's memory in bytes, without or beside a name.
+        alloc_conf: what PYTORCH_CUDA_ALLOC_CONF would say; by default what the environment says.
+        raise_oom: raise `torch.OutOfMemoryError` at the operator where the real card would; by default the
+            simulation goes on, so that the peak can be known.
+        automatic_phases: mark forward, backward and optimizer from what the code does.
+
+    Yields:
+        The `Simulation`: `.trace` is the record so far, `.allocator` has the figures.
+
+    Raises:
+        UsageError: an unknown card, a bad allocator setting, or a simulation inside a simulation.
+
+    Example:
+        >>> import torch, memlens
+        >>> with memlens.simulate(gpu="A100 40GB"):
+        ...     x = torch.ones(1024, 1024, device="cuda")
+        ...     torch.cuda.memory_allocated()
+        4194304
+    """
+    if _active:
+        raise UsageError(
+            f"simulate({gpu!r}) was called inside a simulation of {_active[-1].gpu.name}",
+            hint="end the first one before the next begins",
+        )
+    card = _card(gpu, memory_bytes)
+    config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
+    capacity = card.memory_bytes - card.context_bytes[1] if raise_oom else None
+    sim = Simulation(card, config, capacity)
+    device_mode = DeviceMode(sim)
+    _active.append(sim)
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(undisturbed())
+            stack.enter_context(cuda_api.installed(cuda_api.replacements(sim, device_mode)))
+            stack.enter_context(overrides.installed(sim))
+            stack.enter_context(overrides.without_compiler())
+            stack.enter_context(follow(Phases(sim, automatic_phases)))
+            stack.enter_context(DispatchMode(sim))
+            stack.enter_context(device_mode)
+            if automatic_phases:
+                sim.mark("build", 0)
+            yield sim
+    finally:
+        _active.clear()
+        settle(sim)
+        sim.ledger.close()
+
+
+def _card(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
+    if gpu is None:
+        if memory_bytes is None:
+            raise UsageError("simulate() needs a card", hint='name one, such as simulate(gpu="A100 40GB")')
+        return custom_gpu(memory_bytes)
+    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    return dataclasses.replace(card, memory_bytes=memory_bytes) if memory_bytes is not None else card
+

@@ -1,0 +1,274 @@
+"""`torch.cuda` answering from the simulation: which functions are replaced, and by what.
+
+`replacements` is a table from dotted names to their stand-ins; `installed` puts them in place and takes every
+one of them away again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlens.simulate.device import GPU, as_device, check_index
+
+if TYPE_CHECKING:
+    from memlens.simulate.device import DeviceMode
+    from memlens.simulate.session import Simulation
+
+_MISSING = object()
+_CUDNN_VERSION = 92400  # the copy in the torch 2.14.1 CUDA wheel
+
+
+class Stream:
+    """A stream of the simulated device: the caching allocator keeps blocks of different streams apart."""
+
+    _next_id = 1
+
+    def __init__(self, device: Any = None, priority: int = 0, stream_id: int | None = None, **_: Any) -> None:
+        if stream_id is None:
+            stream_id = Stream._next_id
+            Stream._next_id += 1
+        self.stream_id = self.cuda_stream = stream_id
+        self.device = GPU
+        self.device_index = 0
+        self.priority = priority
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.stream_id == self.stream_id
+
+    def __hash__(self) -> int:
+        return hash(self.stream_id)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device=cuda:0 cuda_stream={self.stream_id:#x}>"
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing runs, so there is nothing to wait for."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing runs, so there is nothing to wait for."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing runs, so there is nothing to wait for."""
+
+    def record_event(self, event: Any = None) -> Event:
+        return event or Event()
+
+
+class Event:
+    """An event of the simulated device: always reached, no time passes."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.device = GPU
+
+    def record(self, stream: Any = None) -> None:
+        """No time passes."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Already reached."""
+
+    def synchronize(self) -> None:
+        """Already reached."""
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        return 0.0
+
+
+class _UseStream:
+    """`with torch.cuda.stream(s):` allocations inside belong to that stream."""
+
+    def __init__(self, sim: Simulation, stream: Stream | None) -> None:
+        self.sim, self.stream, self.before = sim, stream, 0
+
+    def __enter__(self) -> None:
+        self.before = self.sim.stream
+        if self.stream is not None:
+            self.sim.stream = self.stream.stream_id
+
+    def __exit__(self, *exc: object) -> None:
+        self.sim.stream = self.before
+
+
+def properties(sim: Simulation) -> SimpleNamespace:
+    """What `torch.cuda.get_device_properties` gives, for the simulated card."""
+    major, minor = sim.gpu.compute_capability
+    return SimpleNamespace(
+        name=sim.gpu.name,
+        major=major,
+        minor=minor,
+        total_memory=sim.gpu.memory_bytes,
+        multi_processor_count=sim.gpu.multiprocessors or 0,
+        warp_size=32,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        max_threads_per_multi_processor=2048 if (major, minor) in ((7, 0), (8, 0), (9, 0), (10, 0)) else 1536,
+        regs_per_multiprocessor=65536,
+        gcnArchName="",
+    )
+
+
+def memory_functions(sim: Simulation) -> dict[str, Any]:
+    """The functions of `torch.cuda.memory`, which is also where `torch.cuda` has them from."""
+    pool = sim.allocator
+
+    def stats(device: Any = None) -> dict[str, int]:
+        return dict(pool.stats())
+
+    def info(device: Any = None) -> tuple[int, int]:
+        total = sim.gpu.memory_bytes
+        return max(total - sim.gpu.context_bytes[1] - pool.reserved_bytes, 0), total
+
+    return {
+        "memory_allocated": lambda device=None: pool.allocated_bytes,
+        "max_memory_allocated": lambda device=None: pool.max_allocated_bytes,
+        "memory_reserved": lambda device=None: pool.reserved_bytes,
+        "max_memory_reserved": lambda device=None: pool.max_reserved_bytes,
+        "memory_cached": lambda device=None: pool.reserved_bytes,
+        "max_memory_cached": lambda device=None: pool.max_reserved_bytes,
+        "reset_peak_memory_stats": lambda device=None: pool.reset_peaks(),
+        "reset_max_memory_allocated": lambda device=None: pool.reset_peaks(),
+        "reset_max_memory_cached": lambda device=None: pool.reset_peaks(),
+        "reset_accumulated_memory_stats": lambda device=None: None,
+        "memory_stats": stats,
+        "mem_get_info": info,
+        "empty_cache": pool.empty_cache,
+        "set_per_process_memory_fraction": lambda fraction, device=None: None,
+    }
+
+
+def device_functions(sim: Simulation) -> dict[str, Any]:
+    """The functions of `torch.cuda` about devices, streams and state."""
+    capability = sim.gpu.compute_capability
+
+    def device_properties(device: Any = None) -> SimpleNamespace:
+        check_index(as_device("cuda" if device is None else device))
+        return properties(sim)
+
+    def bf16(including_emulation: bool = True) -> bool:
+        return capability >= (8, 0) or including_emulation
+
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda device: check_index(as_device(device)),
+        "get_device_name": lambda device=None: sim.gpu.name,
+        "get_device_capability": lambda device=None: capability,
+        "get_device_properties": device_properties,
+        "is_bf16_supported": bf16,
+        "get_arch_list": lambda: [f"sm_{capability[0]}{capability[1]}"],
+        "can_device_access_peer": lambda device, peer_device: False,
+        "init": lambda: None,
+        "_lazy_init": lambda: None,
+        "_lazy_call": lambda callable, **kwargs: None,
+        "synchronize": lambda device=None: None,
+        "ipc_collect": lambda: None,
+        "device": lambda device: contextlib.nullcontext(),
+        "device_of": lambda obj: contextlib.nullcontext(),
+        "_DeviceGuard": lambda index: contextlib.nullcontext(),
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
+        "Stream": Stream,
+        "Event": Event,
+        "current_stream": lambda device=None: Stream(stream_id=sim.stream),
+        "default_stream": lambda device=None: Stream(stream_id=0),
+        "stream": lambda stream: _UseStream(sim, stream),
+        "set_stream": lambda stream: setattr(sim, "stream", stream.stream_id),
+        "is_current_stream_capturing": lambda: False,
+        "utilization": lambda device=None: 0,
+        "current_blas_handle": lambda: 0,
+    }
+
+
+def random_functions() -> dict[str, Any]:
+    """The device's random state: there is none; code that saves and restores it gets an empty one."""
+    return {
+        "get_rng_state": lambda device="cuda": torch.zeros(16, dtype=torch.uint8),
+        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
+        "set_rng_state": lambda new_state, device="cuda": None,
+        "set_rng_state_all": lambda new_states: None,
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
+        "seed": lambda: None,
+        "seed_all": lambda: None,
+        "initial_seed": lambda: 0,
+    }
+
+
+def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
+    """Every name that is replaced, with its stand-in."""
+    table: dict[str, Any] = {}
+    for name, value in memory_functions(sim).items():
+        table[f"torch.cuda.memory.{name}"] = table[f"torch.cuda.{name}"] = value
+    for name, value in random_functions().items():
+        table[f"torch.cuda.random.{name}"] = table[f"torch.cuda.{name}"] = value
+    for name, value in device_functions(sim).items():
+        table[f"torch.cuda.{name}"] = value
+
+    has_compatible_type = torch._has_compatible_shallow_copy_type
+
+    def compatible(input: Any, from_: Any) -> bool:
+        """CPU and CUDA tensors may take each other's place, so a small real one and a simulated one must."""
+        with torch._C.DisableTorchFunction():
+            return (not input.is_meta and sim.is_cuda(from_)) or has_compatible_type(input, from_)
+
+    # the compiler, should the code load it, compares the signature with its own copy's
+    compatible.__annotations__ = {"input": torch.Tensor, "from_": torch.Tensor, "return": bool}
+
+    def set_default_device(device: Any) -> None:
+        mode.default = None if device is None else as_device(device)
+
+    def step_always(self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        """GradScaler asks the device whether gradients overflowed: they never do here."""
+        return optimizer.step(*args, **kwargs)
+
+    table |= {
+        "torch.set_default_device": set_default_device,
+        "torch.get_default_device": lambda: mode.default_device(),
+        "torch._has_compatible_shallow_copy_type": compatible,
+        "torch.amp.grad_scaler.GradScaler._maybe_opt_step": step_always,
+        "torch.backends.cudnn.is_available": lambda: True,
+        "torch.backends.cudnn.is_acceptable": lambda tensor: bool(tensor.is_cuda),
+        "torch.backends.cudnn.version": lambda: _CUDNN_VERSION,
+        "torch.backends.cuda.is_built": lambda: True,
+    }
+    return table
+
+
+@contextlib.contextmanager
+def installed(table: dict[str, Any]) -> Iterator[None]:
+    """Put the stand-ins in place; put every original back, also after an exception."""
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for dotted, value in table.items():
+            owner, name = _owner(dotted)
+            before.append((owner, name, vars(owner).get(name, _MISSING)))
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in reversed(before):
+            if value is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+def _owner(dotted: str) -> tuple[Any, str]:
+    path, _, name = dotted.rpartition(".")
+    try:
+        return importlib.import_module(path), name
+    except ModuleNotFoundError:  # a class inside a module
+        module, _, attribute = path.rpartition(".")
+        return getattr(importlib.import_module(module), attribute), name

@@ -1,0 +1,313 @@
+"""What Python code sees: a mode that makes tensors answer as CUDA tensors would.
+
+The mode sits at torch's Python boundary. Device arguments become `meta`; `.device`, `.is_cuda`, `.to()` and
+the like answer from the ledger; tensors made on the host stay real while they are small.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _device as default_device
+
+from memlens.errors import UsageError
+from memlens.simulate.ledger import CUDA, HOST, PLAIN
+from memlens.simulate.session import REAL_HOST_BYTES
+
+if TYPE_CHECKING:
+    from memlens.simulate.session import Simulation
+
+META = torch.device("meta")
+GPU = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+
+Handler = Callable[["DeviceMode", Any, tuple[Any, ...], dict[str, Any]], Any]
+_HANDLERS: dict[Any, Handler] = {}
+# made from data the host already holds: real whatever their size
+_FROM_DATA = {torch.tensor, torch.as_tensor, torch.from_numpy, torch.frombuffer, torch.asarray}
+
+
+def handles(*functions: Any) -> Callable[[Handler], Handler]:
+    """Register a handler for these functions of torch's Python API."""
+
+    def register(handler: Handler) -> Handler:
+        for function in functions:
+            _HANDLERS[function] = handler
+        return handler
+
+    return register
+
+
+class DeviceMode(TorchFunctionMode):
+    """Makes the code inside believe in a CUDA device."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self.sim = simulation
+        self.default: torch.device | None = None  # torch.set_default_device inside the simulation
+        self.factories = set(default_device._device_constructors()) | _FROM_DATA
+
+    def __torch_function__(
+        self, func: Any, types_: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        handler = _HANDLERS.get(func)
+        if handler is not None:
+            return handler(self, func, args, kwargs)
+        if func in self.factories:
+            return self.create(func, args, kwargs)
+        if kwargs.get("device") is not None:
+            device = as_device(kwargs["device"])
+            if device.type in ("cuda", "meta"):
+                kwargs = _for_meta(kwargs)
+                with self.sim.create_on(CUDA if device.type == "cuda" else PLAIN):
+                    return func(*args, **kwargs)
+            return self._on_host(func, args, kwargs)
+        if type(func) is types.FunctionType:
+            # a function of torch's own in Python: modes are off inside it, so what it makes from nothing
+            # belongs where its arguments live
+            with self.sim.create_on(self._place(args, kwargs)):
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    # placing ------------------------------------------------------------------------------------------
+
+    def device_of(self, tensor: Tensor) -> torch.device:
+        """The device that the user's code is told."""
+        if not tensor.is_meta:
+            return tensor.device
+        entry = self.sim.ledger.of(tensor)
+        return META if entry is None else GPU if entry.device is CUDA else CPU
+
+    def _place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        for value in (*args, *kwargs.values()):
+            first = value[0] if isinstance(value, (list, tuple)) and value else value
+            if isinstance(first, Tensor) and self.sim.is_cuda(first):
+                return CUDA
+        return None
+
+    def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A factory: `torch.empty`, `torch.randn`, `torch.tensor`, ..."""
+        given = kwargs.get("device")
+        device = as_device(given) if given is not None else self.default_device()
+        if device.type == "cuda":
+            if func in _FROM_DATA:
+                return self._from_data(func, args, kwargs)
+            with self.sim.create_on(CUDA):
+                return func(*args, **_for_meta(kwargs))
+        if device.type == "meta":
+            with self.sim.create_on(PLAIN):
+                return func(*args, **{**kwargs, "device": META})
+        if func in _FROM_DATA:
+            return func(*args, **kwargs)
+        return self._on_host(func, args, {**kwargs, "device": device})
+
+    def default_device(self) -> torch.device:
+        return default_device.CURRENT_DEVICE or self.default or CPU
+
+    def _from_data(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`torch.tensor(data, device="cuda")`: made on the host, then copied."""
+        data = args[0] if args else kwargs.get("data")
+        if isinstance(data, Tensor) and func is not torch.tensor:
+            return self.move(data, GPU, dtype=kwargs.get("dtype"))
+        rest = {name: value for name, value in kwargs.items() if name not in ("device", "requires_grad")}
+        made = self.move(func(*args, **rest), GPU)
+        return made.requires_grad_() if kwargs.get("requires_grad") else made
+
+    def _on_host(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """On the host: real while small, without data when large."""
+        pinned = bool(kwargs.pop("pin_memory", False))
+        with self.sim.create_on(PLAIN):
+            trial = func(*args, **_for_meta(kwargs))
+        if not isinstance(trial, Tensor) or trial.untyped_storage().nbytes() <= REAL_HOST_BYTES:
+            made = func(*args, **kwargs)
+            return made
+        entry = self.sim.ledger.adopt(trial.untyped_storage(), HOST)
+        entry.pinned = pinned
+        return trial
+
+    def move(self, tensor: Tensor, device: torch.device, **to: Any) -> Tensor:
+        """`tensor.to(device)` between the host and the simulated device."""
+        check_index(device)
+        to = {name: value for name, value in to.items() if value is not None}
+        if device.type == "cuda":
+            return self.sim.upload(tensor, **to)
+        if device.type == "cpu":
+            return self.sim.download(tensor, **to)
+        with self.sim.create_on(PLAIN):
+            out: Tensor = torch.ops.aten._to_copy.default(tensor, device=META, **to)
+            return out
+
+
+def as_device(device: Any) -> torch.device:
+    """A torch.device from what people pass: a device, a string, an index."""
+    if isinstance(device, torch.device):
+        return device
+    return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+
+
+def check_index(device: torch.device) -> None:
+    if device.type == "cuda" and device.index not in (None, 0):
+        raise UsageError(
+            f"device {device} was asked for, but the simulation has one GPU, cuda:0",
+            hint="simulate one process of a distributed run at a time",
+        )
+
+
+def _for_meta(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of a factory as the meta device takes them."""
+    return {k: v for k, v in kwargs.items() if k not in ("pin_memory", "generator", "device")} | {"device": META}
+
+
+# what tensors say of themselves -----------------------------------------------------------------------
+
+
+@handles(Tensor.device.__get__)
+def _device(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return mode.device_of(args[0])
+
+
+@handles(Tensor.is_cuda.__get__)
+def _is_cuda(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return mode.sim.is_cuda(args[0])
+
+
+@handles(Tensor.is_cpu.__get__)
+def _is_cpu(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return mode.device_of(args[0]).type == "cpu"
+
+
+@handles(Tensor.is_meta.__get__)
+def _is_meta(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return mode.device_of(args[0]).type == "meta"
+
+
+@handles(Tensor.get_device)
+def _get_device(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return 0 if mode.sim.is_cuda(args[0]) else -1
+
+
+@handles(Tensor.is_pinned)
+def _is_pinned(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    entry = mode.sim.ledger.of(args[0])
+    return bool(entry and entry.pinned)
+
+
+@handles(Tensor.type)
+def _type(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if wanted is None:
+        named: str = func(args[0])
+        return named.replace("torch.meta.", "torch.cuda." if mode.sim.is_cuda(args[0]) else "torch.")
+    if isinstance(wanted, str) and wanted.startswith("torch.cuda."):
+        moved = mode.move(args[0], GPU) if not mode.sim.is_cuda(args[0]) else args[0]
+        return func(moved, wanted.replace("torch.cuda.", "torch.meta."))
+    return func(*args, **kwargs)
+
+
+# moving -----------------------------------------------------------------------------------------------
+
+
+@handles(Tensor.to)
+def _to(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    device, dtype, copy = None, kwargs.get("dtype"), bool(kwargs.get("copy"))
+    flags = []
+    for value in (*args[1:], kwargs.get("device"), kwargs.get("other")):
+        if isinstance(value, Tensor):
+            device, dtype = mode.device_of(value), value.dtype
+        elif isinstance(value, torch.dtype):
+            dtype = value
+        elif isinstance(value, bool):
+            flags.append(value)  # non_blocking, copy
+        elif value is not None:
+            device = as_device(value)
+    copy = copy or (len(flags) > 1 and flags[1])
+    here = mode.device_of(tensor)
+    layout = kwargs.get("memory_format")
+    if device is not None and device.type != here.type:
+        return mode.move(tensor, device, dtype=dtype, memory_format=layout)
+    rest: dict[str, Any] = {"copy": copy}
+    if layout is not None:
+        rest["memory_format"] = layout
+    return func(tensor, dtype if dtype is not None else tensor.dtype, **rest)
+
+
+@handles(Tensor.cuda)
+def _cuda(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    index = args[1] if len(args) > 1 else kwargs.get("device")
+    device = GPU if index is None else as_device(index)
+    check_index(device)
+    return args[0] if mode.sim.is_cuda(args[0]) else mode.move(args[0], GPU, memory_format=kwargs.get("memory_format"))
+
+
+@handles(Tensor.cpu)
+def _cpu(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0] if mode.device_of(args[0]).type == "cpu" else mode.move(args[0], CPU)
+
+
+@handles(Tensor.pin_memory)
+def _pin_memory(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    entry = mode.sim.ledger.of(args[0]) if args[0].is_meta else None
+    if entry is None:
+        return args[0].clone()
+    copy = args[0].clone()
+    mode.sim.ledger.storages[copy.untyped_storage()._cdata].pinned = True
+    return copy
+
+
+@handles(Tensor.tolist)
+def _tolist(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(mode.sim.values.read(args[0])) if args[0].is_meta else func(*args, **kwargs)
+
+
+@handles(Tensor.numpy, Tensor.__array__)
+def _numpy(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if mode.sim.is_cuda(tensor):
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+    return func(mode.sim.values.read(tensor)) if tensor.is_meta else func(*args, **kwargs)
+
+
+@handles(Tensor.record_stream, Tensor.share_memory_)
+def _nothing(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0] if func is Tensor.share_memory_ else None
+
+
+@handles(Tensor.data.__set__)
+def _set_data(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`parameter.data = moved`: CPU and CUDA tensors may take each other's place, CPU and meta may not."""
+    tensor, value = args
+    if tensor.is_meta or not value.is_meta:
+        return func(*args, **kwargs)
+    requires_grad = tensor.requires_grad
+    twin = value.detach()
+    twin = nn.Parameter(twin, requires_grad) if isinstance(tensor, nn.Parameter) else twin.requires_grad_(requires_grad)
+    torch.utils.swap_tensors(tensor, twin)
+    return None
+
+
+# autograd ---------------------------------------------------------------------------------------------
+
+
+@handles(Tensor.backward)
+def _backward(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Backward with the mode on: hooks, custom functions and recomputation run user code."""
+    names = ("gradient", "retain_graph", "create_graph", "inputs")
+    options = dict(zip(names, args[1:], strict=False)) | kwargs
+    with mode:
+        torch.autograd.backward(
+            args[0],
+            options.get("gradient"),
+            options.get("retain_graph"),
+            bool(options.get("create_graph", False)),
+            inputs=options.get("inputs"),
+        )

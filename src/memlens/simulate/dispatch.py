@@ -1,0 +1,318 @@
+"""Runs operators on metadata and keeps the ledger of what they allocate.
+
+Below autograd every operator arrives here. What it returns is found by asking torch's meta kernel once per
+distinct call (operator, shapes, strides, dtypes, scalars) and from then on from a table: the meta kernels are
+mostly Python and cost some 200 us each, the table some 10.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memlens.errors import MemlensError, UnsupportedOperator
+from memlens.simulate.ledger import CUDA, HOST
+from memlens.simulate.rules.registry import COMPOSITES, OPERATORS, SCRATCH, Scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlens.simulate.session import Simulation
+
+META = torch.device("meta")
+_NO_FUNCTION_MODES = torch._C.DisableTorchFunction
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+class Kind(Enum):
+    """What the schema says of an operator's outputs."""
+
+    FRESH = auto()  # new storages
+    INPLACE = auto()  # its first argument, written to
+    VIEW = auto()  # an alias of an argument
+    OTHER = auto()  # out= variants and operators that resize: ask every time
+
+
+class Operator:
+    """What is known of one operator, looked up once."""
+
+    __slots__ = ("composite", "has_out", "kind", "name", "replace", "scratch", "uses_blas")
+
+    def __init__(self, func: OpOverload) -> None:
+        schema = func._schema
+        self.name = schema.name.removeprefix("aten::")
+        self.kind = _kind(func)
+        self.replace: Callable[..., Any] | None = OPERATORS.get(func)
+        self.scratch: Scratch | None = SCRATCH.get(func)
+        self.uses_blas = self.name in BLAS
+        self.composite = self.replace is None and (
+            func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
+        )
+
+
+# these ask cuBLAS, whose handle gets its workspace on first use (ATen/cuda/CublasHandlePool.cpp)
+BLAS = {
+    "mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "vdot", "_addmm_activation", "_scaled_mm",
+    "linalg_lu_factor_ex", "linalg_solve_triangular", "_linalg_solve_ex", "linalg_inv_ex", "_int_mm",
+}  # fmt: skip
+# schemas that promise a fresh output and return an alias of their input
+_ALIASES = {"_unsafe_view", "_reshape_alias", "_to_dense", "_conj", "_neg_view"}
+_RESIZES = {"set_", "resize_", "resize_as_", "resize_output_", "_resize_output_"}
+
+
+def _kind(func: OpOverload) -> Kind:
+    schema = func._schema
+    name = schema.name.removeprefix("aten::")
+    written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if name in _RESIZES or any(a.kwarg_only for a in written):
+        return Kind.OTHER
+    if written:
+        first = written[0] is schema.arguments[0]
+        simple = not schema.returns or all(r.alias_info is not None for r in schema.returns)
+        return Kind.INPLACE if first and simple and len(schema.returns) <= 1 else Kind.OTHER
+    if name in _ALIASES or any(r.alias_info is not None for r in schema.returns):
+        return Kind.VIEW
+    return Kind.FRESH
+
+
+class Recipe:
+    """How to make an operator's outputs again: sizes, strides and dtypes, and the values that are no tensors."""
+
+    __slots__ = ("container", "specs")
+
+    def __init__(self, container: type | None, specs: tuple[Any, ...]) -> None:
+        self.container = container
+        self.specs = specs
+
+    def build(self) -> Any:
+        made = [
+            torch.empty_strided(spec[0], spec[1], dtype=spec[2], device=META) if type(spec) is tuple else spec
+            for spec in self.specs
+        ]
+        if self.container is None:
+            return made[0]
+        return tuple(made) if self.container is tuple else made
+
+
+class DispatchMode(TorchDispatchMode):
+    """The mode that stands in for CUDA's kernels while a simulation is active."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self.sim = simulation
+        self.ledger = simulation.ledger
+        self._operators: dict[OpOverload, Operator] = {}
+        self._recipes: dict[tuple[Any, ...], Recipe | None] = {}
+        self._valid: set[tuple[Any, ...]] = set()  # in-place calls that torch accepted
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Do not wrap the method below for the compiler: that would import it."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        with _NO_FUNCTION_MODES():
+            return self.run(func, args, kwargs or {})
+
+    def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sim = self.sim
+        op = self._operators.get(func)
+        if op is None:
+            op = self._operators[func] = Operator(func)
+        if op.composite:
+            with self:  # only inference mode brings one here undecomposed
+                found = COMPOSITES.get(func)
+                return found(*args, **kwargs) if found else func.decompose(*args, **kwargs)
+        if op.replace is not None:
+            sim.operators += 1
+            return op.replace(sim, args, kwargs)
+        metas: list[Tensor] = []
+        reals: list[Tensor] = []
+        key: list[Any] = [func]
+        _describe(args, metas, reals, key)
+        if kwargs:
+            _describe(kwargs.values(), metas, reals, key)
+            key.extend(kwargs)
+        if not metas:
+            device = kwargs.get("device")
+            if reals or device is None or device.type != "meta":
+                return func(*args, **kwargs)
+            target = sim.factory_target()
+        else:
+            target = self._target(metas)
+            if reals:
+                args, kwargs = self._lift(func, op, args, kwargs, reals)
+        sim.operators += 1
+        try:
+            return self._execute(func, op, args, kwargs, tuple(key), target, metas)
+        except NotImplementedError as error:
+            raise _unsupported(func, sim, error) from error
+
+    def _execute(
+        self,
+        func: OpOverload,
+        op: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: tuple[Any, ...],
+        target: str | None,
+        metas: list[Tensor],
+    ) -> Any:
+        kind = op.kind
+        if kind is Kind.VIEW:
+            return func(*args, **kwargs)
+        if kind is Kind.FRESH:
+            recipe = self._recipes.get(key)
+            if recipe is not None:
+                out = recipe.build()
+            else:
+                out = func(*args, **kwargs)
+                self._recipes[key] = _recipe(out, metas)
+            if target is not None:
+                self._adopt(out, target, op)
+        elif kind is Kind.INPLACE:
+            if key in self._valid:
+                out = args[0] if func._schema.returns else None
+            else:
+                out = func(*args, **kwargs)
+                self._valid.add(key)
+            self._written(args[0])
+        else:
+            out = func(*args, **kwargs)
+            self._resized(metas, out, target, op)
+        if target is CUDA and (op.scratch is not None or op.uses_blas):
+            self._scratch(op, args, kwargs, out)
+        return out
+
+    def _target(self, metas: list[Tensor]) -> str | None:
+        """Where the outputs live: on the device if any input does, else on the host, else nowhere known."""
+        storages = self.ledger.storages
+        target = None
+        for tensor in metas:
+            entry = storages.get(tensor.untyped_storage()._cdata)
+            if entry is not None:
+                if entry.device is CUDA:
+                    return CUDA
+                target = HOST
+        return target
+
+    def _lift(
+        self, func: OpOverload, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], reals: list[Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Host tensors with real data meet tensors without: give them meta twins for this call."""
+        if all(real.dim() == 0 for real in reals):
+            return args, kwargs
+        twins = {id(real): _twin(real) for real in reals if real.dim() > 0}
+
+        def swap(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return twins.get(id(value), value)
+            if type(value) in (list, tuple):
+                return type(value)(swap(item) for item in value)
+            return value
+
+        return swap(args), {name: swap(value) for name, value in kwargs.items()}
+
+    def _adopt(self, out: Any, target: str, op: Operator) -> None:
+        if isinstance(out, Tensor):
+            outputs: Any = (out,)
+        elif isinstance(out, (tuple, list)):
+            outputs = out
+        else:
+            return
+        sim, storages = self.sim, self.ledger.storages
+        site = sim.site(op.name)
+        for tensor in outputs:
+            if isinstance(tensor, Tensor) and tensor.is_meta:
+                storage = tensor.untyped_storage()
+                if storage._cdata not in storages:
+                    self.ledger.adopt(storage, target, sim.category(), site, sim.stream)
+
+    def _written(self, first: Any) -> None:
+        if not self.sim.values.known:
+            return
+        for tensor in first if isinstance(first, (list, tuple)) else (first,):
+            if isinstance(tensor, Tensor) and tensor.is_meta:
+                self.sim.values.forget(tensor)
+
+    def _resized(self, metas: list[Tensor], out: Any, target: str | None, op: Operator) -> None:
+        """After an operator that may have resized its arguments: settle the ledger with what is there now."""
+        if target is not None:
+            self._adopt(out, target, op)
+            self._adopt(metas, target, op)
+        for tensor in metas:
+            storage = tensor.untyped_storage()
+            entry = self.ledger.storages.get(storage._cdata)
+            if entry is not None and entry.nbytes != storage.nbytes():
+                self.ledger.resized(entry, storage.nbytes(), self.sim.site(op.name), self.sim.stream)
+
+    def _scratch(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        sim = self.sim
+        frees = []
+        if op.scratch is not None:
+            sizes = op.scratch.sizes(sim, args, kwargs, out)
+            for size in (sizes,) if isinstance(sizes, int) else sizes:
+                frees.append(self.ledger.scratch(size, op.scratch.category, sim.site(op.name), sim.stream))
+        if op.uses_blas:
+            sim.blas_workspace(op.name)
+        for free in reversed(frees):
+            free()
+
+
+def _describe(values: Any, metas: list[Tensor], reals: list[Tensor], key: list[Any]) -> None:
+    """Sort the tensors among `values` into meta and real ones, and append what identifies the call to `key`."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.is_meta:
+                metas.append(value)
+            else:
+                reals.append(value)
+            key += (value.dtype, value.shape, value.stride())
+        elif value is None or type(value) is str:
+            key.append(value)
+        elif type(value) in (list, tuple):
+            key.append(len(value))
+            _describe(value, metas, reals, key)
+        else:
+            key += (type(value), value)  # 1, 1.0 and True are equal, and give different dtypes
+
+
+def _recipe(out: Any, metas: list[Tensor]) -> Recipe | None:
+    """The recipe of a call's outputs; None where one is an alias, lies inside a larger storage or is special."""
+    outputs = out if isinstance(out, (tuple, list)) else (out,)
+    mine = {tensor.untyped_storage()._cdata for tensor in metas}
+    specs: list[Any] = []
+    for item in outputs:
+        if not isinstance(item, Tensor):
+            if isinstance(item, (tuple, list)):
+                return None
+            specs.append(item)
+            continue
+        plain = item.is_meta and item.layout is torch.strided and item.storage_offset() == 0
+        key = item.untyped_storage()._cdata if plain else 0
+        if not plain or key in mine or item.is_conj() or item.is_neg():
+            return None
+        mine.add(key)
+        specs.append((tuple(item.shape), item.stride(), item.dtype))
+    container = None if outputs is not out else (tuple if isinstance(out, tuple) else list)
+    return Recipe(container, tuple(specs))
+
+
+def _twin(real: Tensor) -> Tensor:
+    return torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=META)
+
+
+def _unsupported(func: OpOverload, sim: Simulation, error: Exception) -> MemlensError:
+    site = sim.site(func._schema.name)
+    at = f" at {site.where}" if site.where else ""
+    return UnsupportedOperator(
+        f"{func} has no rule for a device that is not there{at}: {str(error).splitlines()[0]}",
+        hint="its output depends on data or on a GPU kernel; run this part outside the simulation",
+    )

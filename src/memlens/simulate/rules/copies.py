@@ -1,0 +1,73 @@
+"""Copies between host and device, and reads of device values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlens.simulate.ledger import CUDA, PLAIN
+from memlens.simulate.rules.registry import operator
+
+if TYPE_CHECKING:
+    from memlens.simulate.session import Simulation
+
+
+@operator("aten::_to_copy")
+def to_copy(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A copy that may change device: `device=cpu` of a simulated tensor reads it, `device=meta` makes one.
+
+    Where the target is not said (in backward), a copy of a real host tensor to meta goes to the device.
+    """
+    source = args[0]
+    device = kwargs.get("device")
+    to_host = device is not None and device.type == "cpu"
+    if not source.is_meta and (device is None or to_host):
+        return torch.ops.aten._to_copy.default(source, **kwargs)
+    if to_host:
+        real = sim.values.read(source)
+        return torch.ops.aten._to_copy.default(real, **kwargs)
+    entry = sim.ledger.of(source) if source.is_meta else None
+    if device is not None and sim.target is not None:
+        target = None if sim.target is PLAIN else sim.target
+    elif entry is not None:
+        target = entry.device
+    else:
+        target = None if source.is_meta else CUDA
+    if source.is_meta:
+        out = torch.ops.aten._to_copy.default(source, **kwargs)
+    else:
+        twin = torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="meta")
+        out = torch.ops.aten._to_copy.default(twin, **{**kwargs, "device": torch.device("meta")})
+    if target is not None:
+        sim.ledger.adopt(out.untyped_storage(), target, sim.category(), sim.site("_to_copy"), sim.stream)
+    return out
+
+
+@operator("aten::copy_")
+def copy_(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Writes into the first argument; between host and device nothing is computed."""
+    destination, source = args[0], args[1]
+    if not destination.is_meta and not source.is_meta:
+        return torch.ops.aten.copy_.default(*args, **kwargs)
+    if destination.is_meta:
+        sim.values.forget(destination)
+        if not source.is_meta and source.shape == destination.shape and destination.dtype == source.dtype:
+            sim.values.remember(destination, source)
+        return destination
+    torch.ops.aten.copy_.default(destination, sim.values.read(source))
+    return destination
+
+
+@operator("aten::_local_scalar_dense")
+def item(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`.item()`: the value where it is known, else the stand-in, said in the assumptions."""
+    tensor = args[0]
+    return torch.ops.aten._local_scalar_dense.default(sim.values.read(tensor) if tensor.is_meta else tensor)
+
+
+@operator("aten::equal")
+def equal(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`torch.equal`: of the data where it is known, else of the stand-ins."""
+    left, right = (sim.values.read(t) if t.is_meta else t for t in args)
+    return torch.equal(left, right)

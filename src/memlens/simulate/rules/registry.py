@@ -1,0 +1,105 @@
+"""The tables of rules, and the decorators that fill them.
+
+- `@operator("aten::item")` replaces the meta kernel of an operator: the function gets (sim, args, kwargs)
+  and returns what the operator returns. Runs below autograd.
+- `@scratch("aten::sort.stable", why=...)` states what the CUDA kernel allocates beside its outputs: the
+  function gets (sim, args, kwargs, outputs) and returns bytes, or several sizes that live at the same time.
+- `@composite("aten::dropout", why=...)` replaces an operator that C++ would decompose by device: the function
+  gets the operator's own arguments and is differentiable, for it runs above autograd.
+
+>>> from memlens.simulate.rules.registry import scratch
+>>> @scratch("aten::no_such_operator", why="an example")
+... def nothing(sim, args, kwargs, outputs): return 0
+Traceback (most recent call last):
+    ...
+ValueError: aten::no_such_operator is no operator of this torch; a rule names one as aten::NAME or aten::NAME.OVERLOAD
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import torch
+from torch._ops import OpOverload
+
+from memlens.model import Category
+
+if TYPE_CHECKING:
+    from memlens.simulate.session import Simulation
+
+F = TypeVar("F", bound=Callable[..., Any])
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+
+
+class Scratch(NamedTuple):
+    """What a kernel allocates beside its outputs, why, and as what it is counted."""
+
+    sizes: Callable[[Simulation, Arguments, Keywords, Any], int | tuple[int, ...]]
+    why: str
+    category: Category
+
+
+OPERATORS: dict[OpOverload, Callable[[Simulation, Arguments, Keywords], Any]] = {}
+SCRATCH: dict[OpOverload, Scratch] = {}
+COMPOSITES: dict[OpOverload, Callable[..., Any]] = {}
+
+
+def find_operator(name: str, *, optional: bool = False) -> OpOverload | None:
+    """`aten::mm` or `aten::sort.stable` as torch knows it; None if `optional` and this torch has none."""
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    try:
+        found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+    except AttributeError:
+        if optional:
+            return None
+        raise ValueError(
+            f"{name} is no operator of this torch; a rule names one as aten::NAME or aten::NAME.OVERLOAD"
+        ) from None
+    assert isinstance(found, OpOverload)
+    return found
+
+
+def _register(table: dict[OpOverload, Any], names: tuple[str, ...], value: Any, optional: bool) -> None:
+    for name in names:
+        found = find_operator(name, optional=optional)
+        if found is None:
+            continue
+        if found in table:
+            raise ValueError(f"{name} has a rule of this kind already")
+        table[found] = value
+
+
+def operator(*names: str, optional: bool = False) -> Callable[[F], F]:
+    """Replace the meta kernel of these operators. `optional`: not every supported torch has them."""
+
+    def register(function: F) -> F:
+        _register(OPERATORS, names, function, optional)
+        return function
+
+    return register
+
+
+def scratch(
+    *names: str, why: str, category: Category = Category.TEMPORARY, optional: bool = False
+) -> Callable[[F], F]:
+    """State what the CUDA kernels of these operators allocate beside their outputs, and `why`."""
+
+    def register(function: F) -> F:
+        _register(SCRATCH, names, Scratch(function, why, category), optional)
+        return function
+
+    return register
+
+
+def composite(*names: str, why: str, optional: bool = False) -> Callable[[F], F]:
+    """Replace an operator that C++ decomposes by device, above autograd; `why` says what CUDA does."""
+
+    def register(function: F) -> F:
+        function.__doc__ = f"{function.__doc__ or ''}\n\n{why}".strip()
+        _register(COMPOSITES, names, function, optional)
+        return function
+
+    return register

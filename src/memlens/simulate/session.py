@@ -1,0 +1,155 @@
+"""One simulation: the parts that make a GPU that is not there, and the trace they write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from memlens.allocator import AllocatorConfig, CachingAllocator
+from memlens.devices import Gpu
+from memlens.model import Assumption, Category, Event, Mark, Site, Trace
+from memlens.simulate.attribution import Attribution
+from memlens.simulate.ledger import CUDA, HOST, PLAIN, Ledger
+from memlens.simulate.values import Values
+
+# a tensor on the host up to this size is real, so that shapes computed on the host just work
+REAL_HOST_BYTES = 1 << 20
+
+
+class Simulation:
+    """What `memlens.simulate()` gives: the trace so far, the allocator, and ways to annotate."""
+
+    def __init__(self, gpu: Gpu, config: AllocatorConfig, capacity_bytes: int | None) -> None:
+        self.gpu = gpu
+        self.events: list[Event] = []
+        self.allocator = CachingAllocator(config, capacity_bytes)
+        self.ledger = Ledger(self.allocator, self.events)
+        self.attribution = Attribution()
+        self.values = Values(self)
+        self.trace = Trace(
+            "predicted",
+            self.events,
+            gpu.device(),
+        )
+        self.operators = 0
+        self.stream = 0
+        self.target: str | None = None  # where tensors made from nothing live; None: on the host
+        self.phase = "build"
+        self.step = 0
+        self.thread = threading.get_ident()
+        self._handles: set[tuple[bool, int]] = set()
+
+    # annotations ------------------------------------------------------------------------------------
+
+    def mark(self, phase: str, step: int | None = None) -> None:
+        """A phase begins: build, inputs, forward, backward, optimizer, or a name of your own."""
+        self.phase = phase
+        if step is not None:
+            self.step = step
+        self.trace.marks.append(Mark(phase, len(self.events), self.step))
+
+    def assume(self, assumption: Assumption) -> None:
+        """Write into the result what was guessed."""
+        if assumption not in self.trace.assumptions:
+            self.trace.assumptions.append(assumption)
+
+    def label(self, tensors: Tensor | Iterable[Any], category: Category) -> None:
+        """Say what the storages of these tensors are for."""
+        with torch._C.DisableTorchFunction():
+            for tensor in (tensors,) if isinstance(tensors, Tensor) else tensors:
+                entry = self.ledger.of(tensor) if isinstance(tensor, Tensor) else None
+                if entry is not None and entry.alloc is not None:
+                    entry.alloc.category = category
+
+    def label_module(self, module: nn.Module) -> None:
+        """Parameters, buffers and gradients of a module and its children are what they are."""
+        self.label(module.parameters(), Category.PARAMETER)
+        self.label(module.buffers(), Category.BUFFER)
+        self.label_gradients(module.parameters())
+
+    def label_gradients(self, parameters: Iterable[Tensor]) -> None:
+        with torch._C.DisableTorchFunction():
+            self.label([p.grad for p in parameters if p.grad is not None], Category.GRADIENT)
+
+    # what the modes ask -------------------------------------------------------------------------------
+
+    def site(self, operator: str) -> Site:
+        return self.attribution.site(operator, torch._C._current_autograd_node())
+
+    def category(self) -> Category:
+        """What a new storage is taken for until more is known."""
+        if torch._C._current_autograd_node() is not None or self.phase in ("backward", "optimizer"):
+            return Category.TEMPORARY
+        if self.phase == "forward":
+            return Category.ACTIVATION if torch.is_grad_enabled() else Category.TEMPORARY
+        return Category.INPUT
+
+    def blas_workspace(self, operator: str) -> None:
+        """cuBLAS's scratch memory, allocated when a thread first asks for a handle on a stream, then kept.
+
+        Forward runs in the caller's thread and backward in autograd's: two handles in training, one in
+        inference (counted in public snapshots).
+        """
+        key = (torch._C._current_autograd_node() is not None, self.stream)
+        if key in self._handles:
+            return
+        self._handles.add(key)
+        self.ledger.scratch(
+            self.gpu.cublas_workspace_bytes, Category.WORKSPACE, self.site(operator), self.stream
+        )
+
+    # copies between host and device -------------------------------------------------------------------
+
+    def factory_target(self) -> str | None:
+        """Whose a tensor made from nothing is: the device's, the host's, or nobody's (None)."""
+        target = self.target or HOST
+        return None if target is PLAIN else target
+
+    def create_on(self, target: str | None) -> _Target:
+        """A context in which tensors made from nothing belong to `target`."""
+        return _Target(self, target)
+
+    def is_cuda(self, tensor: Tensor) -> bool:
+        return tensor.is_meta and self.ledger.is_cuda(tensor)
+
+    def is_host(self, tensor: Tensor) -> bool:
+        """A host tensor that is too large to be real."""
+        entry = self.ledger.of(tensor) if tensor.is_meta else None
+        return entry is not None and entry.device is HOST
+
+    def upload(self, tensor: Tensor, **to: Any) -> Tensor:
+        """A copy on the device of a host tensor, differentiable."""
+        with self.create_on(CUDA):
+            copy: Tensor = torch.ops.aten._to_copy.default(tensor, device=torch.device("meta"), **to)
+        if not tensor.is_meta and copy.dtype == tensor.dtype:
+            self.values.remember(copy, tensor)
+        return copy
+
+    def download(self, tensor: Tensor, **to: Any) -> Tensor:
+        """A host copy of a device tensor: real with stand-in values if small, without data if large."""
+        if tensor.numel() * tensor.element_size() <= REAL_HOST_BYTES:
+            small: Tensor = torch.ops.aten._to_copy.default(tensor, device=torch.device("cpu"), **to)
+            return small
+        with self.create_on(HOST):
+            large: Tensor = torch.ops.aten._to_copy.default(tensor, device=torch.device("meta"), **to)
+            return large
+
+
+class _Target:
+    """Sets where tensors made from nothing live, and puts it back."""
+
+    __slots__ = ("before", "sim", "target")
+
+    def __init__(self, sim: Simulation, target: str | None) -> None:
+        self.sim, self.target = sim, target
+
+    def __enter__(self) -> None:
+        self.before = self.sim.target
+        self.sim.target = self.target
+
+    def __exit__(self, *exc: object) -> None:
+        self.sim.target = self.before
