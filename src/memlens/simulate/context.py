@@ -18,7 +18,8 @@ from memlens.simulate import cuda_api, overrides, rules
 from memlens.simulate.device import DeviceMode
 from memlens.simulate.dispatch import DispatchMode
 from memlens.simulate.guard import undisturbed
-from memlens.simulate.phases import Phases, follow, settle
+from memlens.simulate.phases import follow, settle
+from memlens.simulate.rules import engine
 from memlens.simulate.session import Simulation
 
 for _module in pkgutil.iter_modules(rules.__path__):
@@ -70,7 +71,8 @@ def simulate(
     card = _card(gpu, memory_bytes)
     config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
     capacity = card.memory_bytes - card.context_bytes[1] if raise_oom else None
-    sim = Simulation(card, config, capacity)
+    engine.unshared()  # asked once per process, before torch is changed
+    sim = Simulation(card, config, capacity, automatic_phases)
     device_mode = DeviceMode(sim)
     _active.append(sim)
     try:
@@ -79,7 +81,7 @@ def simulate(
             stack.enter_context(cuda_api.installed(cuda_api.replacements(sim, device_mode)))
             stack.enter_context(overrides.installed(sim))
             stack.enter_context(overrides.without_compiler())
-            stack.enter_context(follow(Phases(sim, automatic_phases)))
+            stack.enter_context(follow(sim.phases))
             stack.enter_context(DispatchMode(sim))
             stack.enter_context(device_mode)
             if automatic_phases:

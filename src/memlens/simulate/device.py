@@ -87,8 +87,9 @@ class DeviceMode(TorchFunctionMode):
     def _place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         for value in (*args, *kwargs.values()):
             first = value[0] if isinstance(value, (list, tuple)) and value else value
-            if isinstance(first, Tensor) and self.sim.is_cuda(first):
-                return CUDA
+            entry = self.sim.ledger.of(first) if isinstance(first, Tensor) and first.is_meta else None
+            if entry is not None:
+                return entry.device
         return None
 
     def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -299,15 +300,47 @@ def _set_data(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 @handles(Tensor.backward)
-def _backward(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Backward with the mode on: hooks, custom functions and recomputation run user code."""
+def _tensor_backward(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("gradient", "retain_graph", "create_graph", "inputs")
     options = dict(zip(names, args[1:], strict=False)) | kwargs
-    with mode:
-        torch.autograd.backward(
-            args[0],
-            options.get("gradient"),
-            options.get("retain_graph"),
-            bool(options.get("create_graph", False)),
-            inputs=options.get("inputs"),
-        )
+    run_backward(mode, args[0], options.pop("gradient", None), **options)
+
+
+@handles(torch.autograd.backward)
+def _backward(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    names = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
+    options = dict(zip(names, args, strict=False)) | kwargs
+    options.pop("grad_variables", None)
+    run_backward(mode, options.pop("tensors"), options.pop("grad_tensors", None), **options)
+
+
+def run_backward(
+    mode: DeviceMode,
+    tensors: Any,
+    gradients: Any,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """`torch.autograd.backward` with the mode on: hooks, custom functions and recomputation run user code.
+
+    torch's own function switches function modes off for its whole run.
+    """
+    roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+    given = (gradients,) if isinstance(gradients, Tensor) or gradients is None else tuple(gradients)
+    starts = torch.autograd._make_grads(roots, given * len(roots) if gradients is None else given, False)
+    into = () if inputs is None else (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    mode.sim.phases.backward_begins()
+    try:
+        with mode:
+            torch.autograd.graph._engine_run_backward(
+                roots,
+                starts,
+                create_graph if retain_graph is None else retain_graph,
+                create_graph,
+                into,
+                allow_unreachable=True,
+                accumulate_grad=True,
+            )
+    finally:
+        mode.sim.phases.backward_ends()

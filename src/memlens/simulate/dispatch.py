@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlens.errors import MemlensError, UnsupportedOperator
 from memlens.simulate.ledger import CUDA, HOST
+from memlens.simulate.rules import engine
 from memlens.simulate.rules.registry import COMPOSITES, OPERATORS, SCRATCH, Scratch
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ BLAS = {
 }  # fmt: skip
 # schemas that promise a fresh output and return an alias of their input
 _ALIASES = {"_unsafe_view", "_reshape_alias", "_to_dense", "_conj", "_neg_view"}
+_IN_PLACE_IN_BACKWARD = {engine.ACCUMULATES, *engine.FILLS}
 _RESIZES = {"set_", "resize_", "resize_as_", "resize_output_", "_resize_output_"}
 
 
@@ -133,6 +135,10 @@ class DispatchMode(TorchDispatchMode):
         if op.replace is not None:
             sim.operators += 1
             return op.replace(sim, args, kwargs)
+        if func in _IN_PLACE_IN_BACKWARD:
+            node = torch._C._current_autograd_node()
+            if node is not None and engine.called_by_engine(2) and engine.in_place(self.ledger, func, args, node):
+                return args[0]
         metas: list[Tensor] = []
         reals: list[Tensor] = []
         key: list[Any] = [func]
@@ -228,12 +234,14 @@ class DispatchMode(TorchDispatchMode):
         else:
             return
         sim, storages = self.sim, self.ledger.storages
-        site = sim.site(op.name)
+        node = torch._C._current_autograd_node()
+        site = sim.attribution.site(op.name, node)
+        sequence = -1 if node is None else node._sequence_nr()
         for tensor in outputs:
             if isinstance(tensor, Tensor) and tensor.is_meta:
                 storage = tensor.untyped_storage()
                 if storage._cdata not in storages:
-                    self.ledger.adopt(storage, target, sim.category(), site, sim.stream)
+                    self.ledger.adopt(storage, target, sim.category(), site, sim.stream, sequence)
 
     def _written(self, first: Any) -> None:
         if not self.sim.values.known:

@@ -27,13 +27,14 @@ PLAIN = "meta"  # meta tensors that the user asked for by name: on no device, in
 class Storage(weakref.ref):  # type: ignore[type-arg]
     """One live storage: the weak reference itself carries what the ledger knows of it."""
 
-    __slots__ = ("alloc", "block", "device", "key", "nbytes", "pinned", "value")
+    __slots__ = ("alloc", "block", "device", "key", "nbytes", "node", "pinned", "value")
 
     key: int
     device: str  # CUDA or HOST
     nbytes: int
     alloc: Alloc | None
     block: Block | None
+    node: int  # sequence number of the autograd node that made it in backward, else -1
     pinned: bool
     value: Tensor | None  # the real data of a small tensor that came from the host, while it is unchanged
 
@@ -66,6 +67,7 @@ class Ledger:
         category: Category = Category.UNKNOWN,
         site: Site = NOWHERE,
         stream: int = 0,
+        node: int = -1,
     ) -> Storage:
         """A new storage came to life on `device`."""
         nbytes = storage.nbytes()
@@ -75,6 +77,7 @@ class Ledger:
         entry.nbytes = nbytes
         entry.alloc = entry.block = entry.value = None
         entry.pinned = False
+        entry.node = node
         if device is CUDA:
             self._place(entry, category, site, stream)
         else:

@@ -89,21 +89,9 @@ def follow(phases: Phases) -> Iterator[None]:
         optimizers.register_optimizer_step_pre_hook(phases.step_begins),
         optimizers.register_optimizer_step_post_hook(phases.step_ends),
     ]
-    backward, grad = torch.autograd.backward, torch.autograd.grad
-
-    def follow_backward(*args: Any, **kwargs: Any) -> None:
-        phases.backward_begins()
-        try:
-            backward(*args, **kwargs)
-        finally:
-            phases.backward_ends()
-
-    torch.autograd.backward = follow_backward
     try:
         yield
     finally:
-        torch.autograd.backward = backward
-        torch.autograd.grad = grad
         for handle in handles:
             handle.remove()
 

@@ -14,6 +14,7 @@ from memlens.devices import Gpu
 from memlens.model import Assumption, Category, Event, Mark, Site, Trace
 from memlens.simulate.attribution import Attribution
 from memlens.simulate.ledger import CUDA, HOST, PLAIN, Ledger
+from memlens.simulate.phases import Phases
 from memlens.simulate.values import Values
 
 # a tensor on the host up to this size is real, so that shapes computed on the host just work
@@ -23,13 +24,16 @@ REAL_HOST_BYTES = 1 << 20
 class Simulation:
     """What `memlens.simulate()` gives: the trace so far, the allocator, and ways to annotate."""
 
-    def __init__(self, gpu: Gpu, config: AllocatorConfig, capacity_bytes: int | None) -> None:
+    def __init__(
+        self, gpu: Gpu, config: AllocatorConfig, capacity_bytes: int | None, automatic_phases: bool = True
+    ) -> None:
         self.gpu = gpu
         self.events: list[Event] = []
         self.allocator = CachingAllocator(config, capacity_bytes)
         self.ledger = Ledger(self.allocator, self.events)
         self.attribution = Attribution()
         self.values = Values(self)
+        self.phases = Phases(self, automatic_phases)
         self.trace = Trace(
             "predicted",
             self.events,
@@ -37,7 +41,7 @@ class Simulation:
         )
         self.operators = 0
         self.stream = 0
-        self.target: str | None = None  # where tensors made from nothing live; None: on the host
+        self.target: str | None = None  # where tensors made from nothing live, where that was said
         self.phase = "build"
         self.step = 0
         self.thread = threading.get_ident()
@@ -105,8 +109,11 @@ class Simulation:
     # copies between host and device -------------------------------------------------------------------
 
     def factory_target(self) -> str | None:
-        """Whose a tensor made from nothing is: the device's, the host's, or nobody's (None)."""
-        target = self.target or HOST
+        """Whose a tensor made from nothing is: the device's, the host's, or nobody's (None).
+
+        Where nobody said, C++ made it for a simulated tensor it works on, such as the scalar of `where`.
+        """
+        target = self.target or CUDA
         return None if target is PLAIN else target
 
     def create_on(self, target: str | None) -> _Target:
