@@ -13,12 +13,12 @@ FLOOR = {
     "errors": -1, "units": -1,
     "model": 0,
     "allocator": 1, "devices": 1, "records": 1,
-    "simulate": 2, "measure": 2,
+    "simulation": 2, "measure": 2,
     "scenarios": 3, "advice": 3, "summary": 3,
     "render": 4,
     "cli": 5, "notebook": 5, "integrations": 5, "compat": 5,
 }  # fmt: skip
-MAY_IMPORT_TORCH = {"simulate", "measure", "scenarios", "summary", "advice", "integrations"}
+MAY_IMPORT_TORCH = {"simulation", "measure", "scenarios", "summary", "advice", "integrations"}
 # a room may use a neighbour on its own floor only where this says so
 NEIGHBOURS = {("advice", "scenarios"), ("summary", "scenarios"), ("cli", "notebook")}
 STDLIB_ONLY = {"model", "allocator", "errors", "units"}

@@ -15,7 +15,7 @@ _PUBLIC: dict[str, str] = {
     "Trace": "memlens.model",
     "Category": "memlens.model",
     "MemlensError": "memlens.errors",
-    "simulate": "memlens.simulate.context",
+    "simulate": "memlens.simulation.context",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -79,12 +79,12 @@ class Attribution:
     # sites -----------------------------------------------------------------------------------------
 
     def site(self, operator: str, node: Any) -> Site:
-        """The site of an operator that is about to allocate; `node` is the autograd node that runs, if any."""
+        """The site of an operator that allocates; `node` is the autograd node that runs, if any."""
         if node is not None and not self.modules:
             return self._backward_site(operator, node)
         site = self._forward_site(operator)
         if node is None and torch.is_grad_enabled():
-            self._by_sequence[torch.autograd._get_sequence_nr() - 1] = site  # type: ignore[attr-defined]
+            self._by_sequence[torch.autograd._get_sequence_nr() - 1] = site
         return site
 
     def _forward_site(self, operator: str) -> Site:
@@ -102,7 +102,9 @@ class Attribution:
             module, kind = self._owners.get(id(variable), (None, ""))
             return self._intern("", 0, "", module, kind, operator, True)
         came = self._by_sequence.get(sequence, NOWHERE)
-        return self._intern(came.file, came.line, came.function, came.module, came.module_type, operator, True)
+        return self._intern(
+            came.file, came.line, came.function, came.module, came.module_type, operator, True
+        )
 
     def _intern(self, *fields: Any) -> Site:
         site = self._sites.get(fields)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlens.simulate.device import GPU, as_device, check_index
+from memlens.simulation.device import GPU, as_device, check_index
 
 if TYPE_CHECKING:
-    from memlens.simulate.device import DeviceMode
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.device import DeviceMode
+    from memlens.simulation.session import Simulation
 
 _MISSING = object()
 _CUDNN_VERSION = 92400  # the copy in the torch 2.14.1 CUDA wheel

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memlens.allocator import Block, CachingAllocator
-from memlens.model import NOWHERE, Alloc, Category, Event, Free, SegmentAlloc, SegmentFree, Site
+from memlens.allocator import Block, CachingAllocator, DeviceFull, message
+from memlens.model import NOWHERE, Alloc, Category, Event, Free, OutOfMemory, SegmentAlloc, SegmentFree, Site
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
@@ -87,7 +87,7 @@ class Ledger:
         return entry
 
     def resized(self, entry: Storage, nbytes: int, site: Site, stream: int) -> None:
-        """A storage was resized in place (`resize_`, `storage().resize_`): the old bytes go, new ones come."""
+        """A storage was resized in place (`resize_`): the old bytes go, new ones come."""
         if nbytes == entry.nbytes:
             return
         category = entry.alloc.category if entry.alloc else Category.UNKNOWN
@@ -116,10 +116,12 @@ class Ledger:
         self._closed = True
         self.storages.clear()
 
-    def _allocate(
-        self, nbytes: int, category: Category, site: Site, stream: int
-    ) -> tuple[Block, Alloc]:
-        block = self.allocator.malloc(nbytes, stream)
+    def _allocate(self, nbytes: int, category: Category, site: Site, stream: int) -> tuple[Block, Alloc]:
+        try:
+            block = self.allocator.malloc(nbytes, stream)
+        except DeviceFull as full:
+            self.events.append(OutOfMemory(nbytes, full.free_bytes, site))
+            raise torch.OutOfMemoryError(message(full)) from None
         self._next_id += 1
         alloc = Alloc(self._next_id, block.size, category, site, stream, nbytes, block.address)
         self.events.append(alloc)

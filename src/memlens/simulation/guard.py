@@ -19,9 +19,12 @@ def undisturbed() -> Iterator[None]:
     numpy_rng = numpy.random.get_state() if numpy is not None else None
     grad = torch.is_grad_enabled()
     dtype = torch.get_default_dtype()
-    autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu")]
+    autocast = [
+        (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu")
+    ]
     cudnn = {
-        name: getattr(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")
+        name: getattr(torch.backends.cudnn, name)
+        for name in ("enabled", "benchmark", "deterministic", "allow_tf32")
     }
     threads = torch.get_num_threads()
     try:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from memlens.simulate.rules.registry import find_operator
+from memlens.simulation.rules.registry import find_operator
 
 if TYPE_CHECKING:
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.session import Simulation
 
 LOWER_PRECISION = """
     _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
@@ -35,8 +35,8 @@ FP32 = """
     multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss
     binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d
     _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d
-    _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d
-    upsample_bicubic2d _upsample_bicubic2d_aa
+    _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa
+    upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
 """.split()
 FP32_SET_OPT_DTYPE = """
     prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
@@ -94,7 +94,9 @@ class Cache:
 
     def widest(self, values: tuple[Any, ...]) -> torch.dtype:
         """The dtype that operators of the promote list run in: float32 if any argument is, else the lower."""
-        flat = [item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,))]
+        flat = [
+            item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,))
+        ]
         wide = any(self.eligible(item) and item.dtype is torch.float32 for item in flat)
         return torch.float32 if wide else torch.get_autocast_dtype("cuda")
 
@@ -125,7 +127,9 @@ def kernels(cache: Cache) -> dict[OpOverload, Kernel]:
 
 
 def _is_cast(operator: OpOverload) -> bool:
-    name = operator._schema.name + (f".{operator._schema.overload_name}" if operator._schema.overload_name else "")
+    name = operator._schema.name + (
+        f".{operator._schema.overload_name}" if operator._schema.overload_name else ""
+    )
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA"))
 
 

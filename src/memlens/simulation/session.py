@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from memlens.allocator import AllocatorConfig, CachingAllocator
 from memlens.devices import Gpu
 from memlens.model import Assumption, Category, Event, Mark, Site, Trace
-from memlens.simulate.attribution import Attribution
-from memlens.simulate.ledger import CUDA, HOST, PLAIN, Ledger
-from memlens.simulate.phases import Phases
-from memlens.simulate.values import Values
+from memlens.simulation.attribution import Attribution
+from memlens.simulation.ledger import CUDA, HOST, PLAIN, Ledger
+from memlens.simulation.phases import Phases
+from memlens.simulation.values import Values
 
 # a tensor on the host up to this size is real, so that shapes computed on the host just work
 REAL_HOST_BYTES = 1 << 20
@@ -29,7 +29,7 @@ class Simulation:
     ) -> None:
         self.gpu = gpu
         self.events: list[Event] = []
-        self.allocator = CachingAllocator(config, capacity_bytes)
+        self.allocator = CachingAllocator(config, capacity_bytes, total_bytes=gpu.memory_bytes)
         self.ledger = Ledger(self.allocator, self.events)
         self.attribution = Attribution()
         self.values = Values(self)

@@ -1,7 +1,7 @@
 """What autograd's engine does in place, except where a dispatch mode watches.
 
-Two places of PyTorch ask `isTensorSubclassLike`, which is true of every tensor while a dispatch mode is active,
-and then allocate where they otherwise would not:
+Two places of PyTorch ask `isTensorSubclassLike`, which is true of every tensor while a dispatch mode is
+active, and then allocate where they otherwise would not:
 
 - torch/csrc/autograd/input_buffer.cpp, `accumulate`: the sum of two gradients that meet is written into the
   first one if nobody else holds it;
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
-    from memlens.simulate.ledger import Ledger
+    from memlens.simulation.ledger import Ledger
 
 _aten = torch.ops.aten
 ACCUMULATES = _aten.add.Tensor
@@ -42,7 +42,7 @@ _ENGINE = torch.autograd.graph._engine_run_backward.__code__
 
 def counts(tensor: Tensor) -> tuple[int, int]:
     """References to the tensor and to its storage, as seen from inside a dispatch handler."""
-    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)  # type: ignore[attr-defined]
+    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 class _Watch(TorchDispatchMode):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlens.simulate.ledger import CUDA, PLAIN
-from memlens.simulate.rules.registry import operator
+from memlens.simulation.ledger import CUDA, PLAIN
+from memlens.simulation.rules.registry import operator
 
 if TYPE_CHECKING:
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.session import Simulation
 
 
 @operator("aten::_to_copy")

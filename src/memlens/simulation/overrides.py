@@ -8,20 +8,21 @@ such key of its own, so it is included for the thread while a simulation runs.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
+import types
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.utils.checkpoint
 from torch._ops import OpOverload
 
-from memlens.simulate.rules import autocast
-from memlens.simulate.rules.registry import COMPOSITES
+from memlens.simulation.rules import autocast
+from memlens.simulation.rules.registry import COMPOSITES
 
 if TYPE_CHECKING:
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.session import Simulation
 
 _AUTOCAST = torch._C.DispatchKey.AutocastCUDA
 
@@ -55,35 +56,58 @@ def installed(sim: Simulation) -> Iterator[None]:
         library._destroy()
 
 
+class _NoCompiler(types.ModuleType):
+    """Stands in for `torch._dynamo` as long as all that anybody wants of it is to be switched off."""
+
+    def __init__(self) -> None:
+        super().__init__("torch._dynamo")
+        self.switched_off: list[Any] = []
+
+    def disable(self, function: Any, *_: Any, **__: Any) -> Any:
+        self.switched_off.append(function)
+        return function
+
+    def graph_break(self, *_: Any, **__: Any) -> None:
+        """What optimizers call around a step: outside the compiler it does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.give_way(), name)
+
+    def give_way(self) -> types.ModuleType:
+        """Load the real compiler, for somebody means to use it."""
+        self.remove()
+        return importlib.import_module("torch._dynamo")
+
+    def remove(self) -> None:
+        if sys.modules.get("torch._dynamo") is self:
+            del sys.modules["torch._dynamo"]
+        if vars(torch).get("_dynamo") is self:
+            del torch._dynamo
+        for function in self.switched_off:
+            vars(function).pop("__dynamo_disable", None)
+        self.switched_off.clear()
+
+
 @contextlib.contextmanager
 def without_compiler() -> Iterator[None]:
-    """Keep torch from importing torch._dynamo (some two seconds) only to switch it off around a function.
+    """Keep torch from importing its compiler (as long as importing torch itself) only to switch it off.
 
-    Optimizers and checkpointing wrap themselves with `torch._disable_dynamo`, which imports the compiler at the
-    first call unless the wrapped function says that it was done. Where the compiler is loaded already there
-    is nothing to save.
+    Meta kernels, optimizers and checkpointing wrap themselves with `torch._disable_dynamo`, which imports
+    `torch._dynamo` at the first call. Code that really uses the compiler gets the real one.
     """
-    wrapped: list[Any] = []
-    if "torch._dynamo" not in sys.modules:
-        candidates = [*vars(torch.optim.Optimizer).values(), *vars(torch.utils.checkpoint).values()]
-        inner = [getattr(f, "__wrapped__", None) for f in candidates if callable(f) and _disables_compiler(f)]
-        wrapped = [f for f in inner if f is not None and not hasattr(f, "__dynamo_disable")]
-    for function in wrapped:
-        function.__dynamo_disable = function
+    if "torch._dynamo" in sys.modules:
+        yield
+        return
+    stand_in = _NoCompiler()
+    sys.modules["torch._dynamo"] = torch._dynamo = stand_in
     try:
         yield
     finally:
-        for function in wrapped:
-            del function.__dynamo_disable
-
-
-def _disables_compiler(function: Any) -> bool:
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename.endswith("_compile.py")
+        stand_in.remove()
 
 
 def _put(library: torch.library.Library, operator: OpOverload, function: Any, key: str) -> None:
-    """`Library.impl` without its advice against meta kernels for composite operators, which is what these are."""
+    """`Library.impl`, but quiet: these kernels stand beside torch's own for a while."""
     assert library.m is not None
     library.m.impl(operator._schema.name.removeprefix("aten::") + _suffix(operator), key, function, False)
 

@@ -9,18 +9,16 @@ import os
 import pkgutil
 from collections.abc import Iterator
 
-import torch
-
 from memlens.allocator import from_environment, parse_config
 from memlens.devices import Gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError
-from memlens.simulate import cuda_api, overrides, rules
-from memlens.simulate.device import DeviceMode
-from memlens.simulate.dispatch import DispatchMode
-from memlens.simulate.guard import undisturbed
-from memlens.simulate.phases import follow, settle
-from memlens.simulate.rules import engine
-from memlens.simulate.session import Simulation
+from memlens.simulation import cuda_api, overrides, rules
+from memlens.simulation.device import DeviceMode
+from memlens.simulation.dispatch import DispatchMode
+from memlens.simulation.guard import undisturbed
+from memlens.simulation.phases import follow, settle
+from memlens.simulation.rules import engine
+from memlens.simulation.session import Simulation
 
 for _module in pkgutil.iter_modules(rules.__path__):
     importlib.import_module(f"{rules.__name__}.{_module.name}")
@@ -71,16 +69,16 @@ def simulate(
     card = _card(gpu, memory_bytes)
     config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
     capacity = card.memory_bytes - card.context_bytes[1] if raise_oom else None
-    engine.unshared()  # asked once per process, before torch is changed
     sim = Simulation(card, config, capacity, automatic_phases)
     device_mode = DeviceMode(sim)
     _active.append(sim)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(undisturbed())
+            stack.enter_context(overrides.without_compiler())
+            engine.unshared()  # asked once per process, before torch is changed
             stack.enter_context(cuda_api.installed(cuda_api.replacements(sim, device_mode)))
             stack.enter_context(overrides.installed(sim))
-            stack.enter_context(overrides.without_compiler())
             stack.enter_context(follow(sim.phases))
             stack.enter_context(DispatchMode(sim))
             stack.enter_context(device_mode)
@@ -100,4 +98,3 @@ def _card(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
         return custom_gpu(memory_bytes)
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     return dataclasses.replace(card, memory_bytes=memory_bytes) if memory_bytes is not None else card
-

@@ -16,11 +16,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device as default_device
 
 from memlens.errors import UsageError
-from memlens.simulate.ledger import CUDA, HOST, PLAIN
-from memlens.simulate.session import REAL_HOST_BYTES
+from memlens.simulation.ledger import CUDA, HOST, PLAIN
+from memlens.simulation.session import REAL_HOST_BYTES
 
 if TYPE_CHECKING:
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.session import Simulation
 
 META = torch.device("meta")
 GPU = torch.device("cuda", 0)
@@ -126,8 +126,7 @@ class DeviceMode(TorchFunctionMode):
         with self.sim.create_on(PLAIN):
             trial = func(*args, **_for_meta(kwargs))
         if not isinstance(trial, Tensor) or trial.untyped_storage().nbytes() <= REAL_HOST_BYTES:
-            made = func(*args, **kwargs)
-            return made
+            return func(*args, **kwargs)
         entry = self.sim.ledger.adopt(trial.untyped_storage(), HOST)
         entry.pinned = pinned
         return trial
@@ -162,7 +161,9 @@ def check_index(device: torch.device) -> None:
 
 def _for_meta(kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments of a factory as the meta device takes them."""
-    return {k: v for k, v in kwargs.items() if k not in ("pin_memory", "generator", "device")} | {"device": META}
+    return {k: v for k, v in kwargs.items() if k not in ("pin_memory", "generator", "device")} | {
+        "device": META
+    }
 
 
 # what tensors say of themselves -----------------------------------------------------------------------
@@ -244,7 +245,11 @@ def _cuda(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     index = args[1] if len(args) > 1 else kwargs.get("device")
     device = GPU if index is None else as_device(index)
     check_index(device)
-    return args[0] if mode.sim.is_cuda(args[0]) else mode.move(args[0], GPU, memory_format=kwargs.get("memory_format"))
+    return (
+        args[0]
+        if mode.sim.is_cuda(args[0])
+        else mode.move(args[0], GPU, memory_format=kwargs.get("memory_format"))
+    )
 
 
 @handles(Tensor.cpu)
@@ -291,7 +296,11 @@ def _set_data(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[s
         return func(*args, **kwargs)
     requires_grad = tensor.requires_grad
     twin = value.detach()
-    twin = nn.Parameter(twin, requires_grad) if isinstance(tensor, nn.Parameter) else twin.requires_grad_(requires_grad)
+    twin = (
+        nn.Parameter(twin, requires_grad)
+        if isinstance(tensor, nn.Parameter)
+        else twin.requires_grad_(requires_grad)
+    )
     torch.utils.swap_tensors(tensor, twin)
     return None
 

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
-from memlens.model import Category
+from memlens.model import Alloc, Category, Free
 
 if TYPE_CHECKING:
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.session import Simulation
 
 
 class Phases:
@@ -99,15 +99,14 @@ def follow(phases: Phases) -> Iterator[None]:
 def settle(simulation: Simulation) -> None:
     """Name for good what was only provisional: what forward made and freed before backward was temporary."""
     trace = simulation.trace
-    freed = {event.id: number for number, event in enumerate(trace.events) if type(event).__name__ == "Free"}
+    freed = {event.id: number for number, event in enumerate(trace.events) if isinstance(event, Free)}
     backwards = [mark.index for mark in trace.marks if mark.name == "backward"]
     position = 0
     for number, event in enumerate(trace.events):
-        if getattr(event, "category", None) is not Category.ACTIVATION:
+        if not isinstance(event, Alloc) or event.category is not Category.ACTIVATION:
             continue
         while position < len(backwards) and backwards[position] <= number:
             position += 1
-        next_backward = backwards[position] if position < len(backwards) else None
-        end = freed.get(event.id)  # type: ignore[union-attr]
-        if next_backward is None or (end is not None and end < next_backward):
-            event.category = Category.TEMPORARY  # type: ignore[union-attr]
+        kept = position < len(backwards) and freed.get(event.id, len(trace.events)) >= backwards[position]
+        if not kept:
+            event.category = Category.TEMPORARY

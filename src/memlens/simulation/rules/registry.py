@@ -7,12 +7,12 @@
 - `@composite("aten::dropout", why=...)` replaces an operator that C++ would decompose by device: the function
   gets the operator's own arguments and is differentiable, for it runs above autograd.
 
->>> from memlens.simulate.rules.registry import scratch
+>>> from memlens.simulation.rules.registry import scratch
 >>> @scratch("aten::no_such_operator", why="an example")
 ... def nothing(sim, args, kwargs, outputs): return 0
 Traceback (most recent call last):
     ...
-ValueError: aten::no_such_operator is no operator of this torch; a rule names one as aten::NAME or aten::NAME.OVERLOAD
+ValueError: aten::no_such_operator is no operator of this torch; a rule names one as aten::NAME or ...
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch._ops import OpOverload
 from memlens.model import Category
 
 if TYPE_CHECKING:
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.session import Simulation
 
 F = TypeVar("F", bound=Callable[..., Any])
 Arguments = tuple[Any, ...]

@@ -14,7 +14,7 @@ from torch import Tensor
 from memlens.model import Assumption
 
 if TYPE_CHECKING:
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.session import Simulation
 
 KEPT_BYTES = 64 * 1024  # host tensors up to this size keep their data when they are uploaded
 STAND_INS = {"float": 1.0, "int": 1, "bool": False}

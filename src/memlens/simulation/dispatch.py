@@ -16,14 +16,14 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlens.errors import MemlensError, UnsupportedOperator
-from memlens.simulate.ledger import CUDA, HOST
-from memlens.simulate.rules import engine
-from memlens.simulate.rules.registry import COMPOSITES, OPERATORS, SCRATCH, Scratch
+from memlens.simulation.ledger import CUDA, HOST
+from memlens.simulation.rules import engine
+from memlens.simulation.rules.registry import COMPOSITES, OPERATORS, SCRATCH, Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memlens.simulate.session import Simulation
+    from memlens.simulation.session import Simulation
 
 META = torch.device("meta")
 _NO_FUNCTION_MODES = torch._C.DisableTorchFunction
@@ -58,8 +58,9 @@ class Operator:
 
 # these ask cuBLAS, whose handle gets its workspace on first use (ATen/cuda/CublasHandlePool.cpp)
 BLAS = {
-    "mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "vdot", "_addmm_activation", "_scaled_mm",
-    "linalg_lu_factor_ex", "linalg_solve_triangular", "_linalg_solve_ex", "linalg_inv_ex", "_int_mm",
+    "mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "vdot", "_addmm_activation",
+    "_scaled_mm", "_int_mm",
+    "linalg_lu_factor_ex", "linalg_solve_triangular", "_linalg_solve_ex", "linalg_inv_ex",
 }  # fmt: skip
 # schemas that promise a fresh output and return an alias of their input
 _ALIASES = {"_unsafe_view", "_reshape_alias", "_to_dense", "_conj", "_neg_view"}
@@ -83,7 +84,7 @@ def _kind(func: OpOverload) -> Kind:
 
 
 class Recipe:
-    """How to make an operator's outputs again: sizes, strides and dtypes, and the values that are no tensors."""
+    """How to make an operator's outputs again: sizes, strides, dtypes, and what is no tensor."""
 
     __slots__ = ("container", "specs")
 
@@ -137,7 +138,11 @@ class DispatchMode(TorchDispatchMode):
             return op.replace(sim, args, kwargs)
         if func in _IN_PLACE_IN_BACKWARD:
             node = torch._C._current_autograd_node()
-            if node is not None and engine.called_by_engine(2) and engine.in_place(self.ledger, func, args, node):
+            if (
+                node is not None
+                and engine.called_by_engine(2)
+                and engine.in_place(self.ledger, func, args, node)
+            ):
                 return args[0]
         metas: list[Tensor] = []
         reals: list[Tensor] = []
@@ -148,7 +153,7 @@ class DispatchMode(TorchDispatchMode):
             key.extend(kwargs)
         if not metas:
             device = kwargs.get("device")
-            if reals or device is None or device.type != "meta":
+            if device is None or device.type != "meta":
                 return func(*args, **kwargs)
             target = sim.factory_target()
         else:
@@ -210,7 +215,12 @@ class DispatchMode(TorchDispatchMode):
         return target
 
     def _lift(
-        self, func: OpOverload, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], reals: list[Tensor]
+        self,
+        func: OpOverload,
+        op: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reals: list[Tensor],
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Host tensors with real data meet tensors without: give them meta twins for this call."""
         if all(real.dim() == 0 for real in reals):
@@ -266,8 +276,11 @@ class DispatchMode(TorchDispatchMode):
         frees = []
         if op.scratch is not None:
             sizes = op.scratch.sizes(sim, args, kwargs, out)
-            for size in (sizes,) if isinstance(sizes, int) else sizes:
-                frees.append(self.ledger.scratch(size, op.scratch.category, sim.site(op.name), sim.stream))
+            site = sim.site(op.name)
+            frees = [
+                self.ledger.scratch(size, op.scratch.category, site, sim.stream)
+                for size in ((sizes,) if isinstance(sizes, int) else sizes)
+            ]
         if op.uses_blas:
             sim.blas_workspace(op.name)
         for free in reversed(frees):
@@ -275,7 +288,7 @@ class DispatchMode(TorchDispatchMode):
 
 
 def _describe(values: Any, metas: list[Tensor], reals: list[Tensor], key: list[Any]) -> None:
-    """Sort the tensors among `values` into meta and real ones, and append what identifies the call to `key`."""
+    """Sort the tensors among `values` into meta and real, and append to `key` what identifies the call."""
     for value in values:
         if isinstance(value, Tensor):
             if value.is_meta:
@@ -293,7 +306,7 @@ def _describe(values: Any, metas: list[Tensor], reals: list[Tensor], key: list[A
 
 
 def _recipe(out: Any, metas: list[Tensor]) -> Recipe | None:
-    """The recipe of a call's outputs; None where one is an alias, lies inside a larger storage or is special."""
+    """The recipe of a call's outputs; None where one is an alias, part of a larger storage or special."""
     outputs = out if isinstance(out, (tuple, list)) else (out,)
     mine = {tensor.untyped_storage()._cdata for tensor in metas}
     specs: list[Any] = []
