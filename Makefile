@@ -1,0 +1,43 @@
+# `make demo` and `make test` do everything on a fresh machine: a virtual environment, the installs, the run.
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+BIN = $(VENV)/bin
+# a card's name and an optimizer are all that a prediction needs beside the model
+DEMO = $(BIN)/memlens predict --gpu "RTX 4090" --optimizer adamw
+
+.PHONY: demo test unit lint docs bench clean
+
+demo: $(VENV)/demo
+	$(DEMO) examples/vgg16.py:vgg16 --input 3x224x224 --batch-size 32
+	$(DEMO) examples/resnet50.py:resnet50 --input 3x224x224 --batch-size 64
+
+test: $(VENV)/dev lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+unit: $(VENV)/dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not shared and not zoo"
+
+lint: $(VENV)/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/dev
+	$(BIN)/python -m benchmarks
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+
+$(VENV)/demo: $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet "$(TORCH)" numpy
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/dev: $(VENV)/demo
+	$(BIN)/pip install --quiet --editable ".[dev,exact]" transformers
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
