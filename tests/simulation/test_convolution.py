@@ -97,27 +97,34 @@ def test_half_precision_copies_only_in_contiguous_layout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("direction", "c", "k", "size", "expected"),
+    ("direction", "c", "k", "size", "kernel", "stride", "measured"),
     [
-        ("backward_weight", 256, 256, 14, 47_185_920),
-        ("forward", 128, 128, 28, 60_162_048),
-        ("forward", 64, 64, 56, 116_195_328),
-        ("backward_data", 512, 512, 7, 56_623_104),
+        ("forward", 64, 64, 56, 3, 1, 410_112),
+        ("forward", 128, 128, 28, 3, 1, 60_817_408),
+        ("forward", 512, 512, 7, 3, 1, 56_623_104),
+        ("forward", 128, 128, 56, 3, 2, 595_968),
+        ("forward", 256, 256, 28, 3, 2, 36_833_792),
+        ("forward", 512, 512, 14, 3, 2, 28_901_376),
+        ("forward", 256, 128, 56, 1, 1, 0),
+        ("backward_data", 256, 256, 14, 3, 1, 47_185_920),
+        ("backward_data", 64, 64, 56, 3, 1, 410_112),
+        ("backward_data", 256, 256, 28, 3, 2, 0),
+        ("backward_data", 512, 128, 28, 1, 1, 51_649_536),
+        ("backward_data", 256, 64, 56, 1, 1, 102_847_488),
+        ("backward_data", 1024, 256, 14, 1, 1, 0),
+        ("backward_data", 128, 512, 28, 1, 1, 0),
+        ("backward_weight", 64, 64, 56, 3, 1, 116_195_328),
+        ("backward_weight", 128, 128, 28, 3, 1, 60_817_408),
+        ("backward_weight", 512, 512, 14, 3, 2, 9_481_728),
+        ("backward_weight", 256, 64, 56, 1, 1, 0),
     ],
 )
-def test_winograd_of_a_recorded_v100_step(direction: str, c: int, k: int, size: int, expected: int) -> None:
-    """cudnn.benchmark on a V100, ResNet-50 at batch 32: Winograd F(4x4, 3x3) to the byte."""
-    found = conv(V100, direction, c=c, k=k, size=size, benchmark=True)
-    assert found.expected_bytes == expected
-    assert found.rule == "Winograd F(4x4, 3x3)"
-
-
-def test_other_convolutions_of_the_v100_step() -> None:
-    """Backward data of a 1x1 takes x + w + 21,504 bytes; forward 3x3 with stride 2 the unfolded input."""
-    one = conv(V100, "backward_data", c=256, k=64, kernel=1, benchmark=True)
-    assert one.expected_bytes == 4 * (32 * 256 * 56 * 56 + 256 * 64) + 21_504
-    unfolded = conv(V100, c=256, k=256, size=28, stride=2, benchmark=True)
-    assert unfolded.expected_bytes == 4 * 32 * 256 * 9 * 14 * 14
+def test_a_recorded_v100_step(
+    direction: str, c: int, k: int, size: int, kernel: int, stride: int, measured: int
+) -> None:
+    """ResNet-50 at batch 32 with cudnn.benchmark: as profiled, within 640 KB of block slack."""
+    found = conv(V100, direction, c=c, k=k, size=size, kernel=kernel, stride=stride, benchmark=True)
+    assert 0 <= measured - found.expected_bytes <= 655_360
 
 
 def test_depthwise_runs_on_pytorchs_own_kernels() -> None:

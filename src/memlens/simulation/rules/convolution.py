@@ -171,21 +171,28 @@ def depthwise_channels_last(call: Convolution) -> Workspace:
 
 
 def volta_benchmark(call: Convolution) -> Workspace:
-    """What cuDNN 7 and 8 took in a recorded ResNet-50 step on a V100 with cudnn.benchmark.
+    """What cuDNN 8 took in a recorded ResNet-50 step (batch 32, V100, cudnn.benchmark).
 
-    Exact there: 3x3 with stride 1 is Winograd F(4x4, 3x3), 144 * (C*K + N * tiles * (C + K)) bytes; forward
-    3x3 with stride 2 the unfolded input, N*C*9*P*Q*4; backward data 1x1 x + w + 21,504. Elsewhere a few KB.
+    3x3 with stride 1 is Winograd F(4x4, 3x3), 144 * (C*K + N * tiles * (C + K)) bytes, except in forward and
+    backward data of up to 64 channels, where only the weight is transformed. Forward 3x3 with stride 2, from
+    256 channels on, unfolds its input or copies x + y + 2w, whichever is less. Backward data of a 1x1 copies
+    x + w at 28x28 and above for up to 256 output channels. The others hold the weight or nothing.
     """
-    (n, c, *space), (k, _, *kernel) = call.x_shape, call.w_shape
-    if call.kind == "3x3":
-        expected = 144 * (c * k + n * prod(ceil(size / 4) for size in space) * (c + k))
-        rule = "Winograd F(4x4, 3x3)"
-    elif call.direction == "backward_data" and prod(kernel) == 1:
-        expected, rule = call.itemsize * (prod(call.x_shape) + prod(call.w_shape)) + 21_504, "copies of x + w"
-    elif call.direction == "forward" and tuple(kernel) == (3, 3) and call.kind == "other":
-        expected, rule = call.itemsize * n * c * 9 * prod(call.y_shape[2:]), "unfolded input"
-    else:
-        expected, rule = 0, "no workspace"
+    (n, c, *space), (k, _, *kernel), size = call.x_shape, call.w_shape, call.itemsize
+    x, w, y = (size * prod(shape) for shape in (call.x_shape, call.w_shape, call.y_shape))
+    expected, rule = 0, "no workspace"
+    if call.kind == "3x3" and (min(c, k) > 64 or call.direction == "backward_weight"):
+        tiles = n * prod(ceil(length / 4) for length in space)
+        expected, rule = 144 * (c * k + tiles * (c + k)), "Winograd F(4x4, 3x3)"
+    elif call.kind == "3x3":
+        expected, rule = _rule_bytes(call, "winograd"), "Winograd transform of the weight"
+    elif call.direction == "backward_data" and call.kind == "1x1" and prod(space) >= 28 * 28 and k <= 256:
+        expected, rule = x + w + (21_504 if prod(space) >= 56 * 56 else 7_168), "copies of x + w"
+    elif tuple(kernel) == (3, 3) and call.kind == "other" and call.direction == "forward" and c >= 256:
+        unfolded = size * n * c * 9 * prod(call.y_shape[2:])
+        expected, rule = min(unfolded, x + y + 2 * w + 2_560), "unfolded input or copies of x + y + 2w"
+    elif tuple(kernel) == (3, 3) and call.kind == "other" and call.direction != "backward_data":
+        expected, rule = w, "copy of w"
     return Workspace(0, expected, max(expected, _copies(call, "xyw")), rule)
 
 
