@@ -1,0 +1,66 @@
+"""From what the tracer counted to a `LineTable` with its source lines."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Sequence
+from types import CodeType
+
+from memlens.measure.frames import Row, Table
+from memlens.model.lines import LineRow, LineTable
+
+
+def line_table(tables: Sequence[Table]) -> LineTable:
+    """One function's table: `tables[0]` is the memory asked for, one more is Python's own allocations."""
+    main, extra = tables[0], tables[1] if len(tables) > 1 else None
+    code = main.code
+    rows = []
+    for number, source in source_lines(code, set(main.rows)):
+        row = main.rows.get(number)
+        if number == code.co_firstlineno and row is None:
+            rows.append(LineRow(number, source, main.calls, main.start, main.start))
+        else:
+            rows.append(line_row(number, source, row, extra.rows.get(number) if extra else None))
+    return LineTable(
+        file=code.co_filename,
+        function=code.co_qualname,
+        first_line=code.co_firstlineno,
+        calls=main.calls,
+        start_bytes=main.start,
+        rows=tuple(rows),
+        backend=main.gauge.meter.name,
+        peaks_are_exact=main.gauge.meter.exact,
+    )
+
+
+def line_row(number: int, source: str, row: Row | None, python: Row | None) -> LineRow:
+    if row is None:
+        return LineRow(number, source)
+    return LineRow(
+        line=number,
+        source=source,
+        occurrences=row.count,
+        usage_bytes=row.usage,
+        increment_bytes=row.increment,
+        peak_bytes=row.peak,
+        python_increment_bytes=python.increment if python else None,
+        python_peak_bytes=python.peak if python else None,
+    )
+
+
+def source_lines(code: CodeType, ran: set[int]) -> list[tuple[int, str]]:
+    """The function's lines with their numbers; from notebook cells too, which are in `linecache`.
+
+    Where the source is not to be had, the lines that ran, without text.
+    """
+    lines = linecache.getlines(code.co_filename)
+    first = code.co_firstlineno
+    if not lines or first > len(lines):
+        return [(number, "") for number in sorted(ran | {first})]
+    if code.co_name == "<module>":
+        own = {line for _, _, line in code.co_lines() if line} | ran
+        return [(number, lines[number - 1].rstrip()) for number in sorted(own) if number <= len(lines)]
+    block = inspect.getblock(lines[first - 1 :])
+    last = max([first + len(block) - 1, *ran])
+    return [(number, lines[number - 1].rstrip()) for number in range(first, min(last, len(lines)) + 1)]

@@ -1,0 +1,83 @@
+"""Memory by source line, as data: what a line profiler measured in one function.
+
+Rows are plain values, so a table can be stored in a record, sent as JSON and drawn anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class LineRow:
+    """One source line.
+
+    `usage_bytes` is the most memory in use when the line ended, `increment_bytes` what all its executions
+    added (net, so a line that frees is negative), `peak_bytes` the most that one execution had above what
+    was there when it began, whether or not it was freed before the line ended. All are None where the line
+    did not run. The `python_*` pair says the same of Python's own allocations, `gpu_*` of the GPU's.
+    """
+
+    line: int
+    source: str = ""
+    occurrences: int = 0
+    usage_bytes: int | None = None
+    increment_bytes: int | None = None
+    peak_bytes: int | None = None
+    python_increment_bytes: int | None = None
+    python_peak_bytes: int | None = None
+    gpu_increment_bytes: int | None = None
+    gpu_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LineTable:
+    """One function, line by line.
+
+    The first row is the function's own line: its usage and increment are what was in use at the first call,
+    its occurrences the number of calls. The increments of the other rows add up to last minus first, summed
+    over the calls: `net_bytes`. `backend` names what was read (`rss`, `pss`, `uss` or `tracemalloc`). Where
+    `peaks_are_exact` is false, a peak is the highest of the samples taken: at least that much.
+    """
+
+    file: str
+    function: str
+    first_line: int
+    calls: int
+    start_bytes: int
+    rows: tuple[LineRow, ...]
+    backend: str = "rss"
+    peaks_are_exact: bool = True
+
+    @property
+    def net_bytes(self) -> int:
+        """What the function left behind: the sum of every row's increment but the first's."""
+        return sum(row.increment_bytes or 0 for row in self.rows if row.line != self.first_line)
+
+    @property
+    def body(self) -> tuple[LineRow, ...]:
+        """The rows that ran, without the function's own line."""
+        return tuple(row for row in self.rows if row.occurrences and row.line != self.first_line)
+
+    def row(self, line: int) -> LineRow:
+        """The row of source line `line`; KeyError where the table has none."""
+        for row in self.rows:
+            if row.line == line:
+                return row
+        raise KeyError(line)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON types; `from_dict` is the way back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """A table from `to_dict`'s result.
+
+        >>> table = LineTable("a.py", "f", 1, 1, 0, (LineRow(1), LineRow(2, "x = 1", 3)))
+        >>> LineTable.from_dict(table.to_dict()) == table
+        True
+        """
+        return cls(**{**data, "rows": tuple(LineRow(**row) for row in data["rows"])})
