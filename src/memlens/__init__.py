@@ -15,6 +15,10 @@ _PUBLIC: dict[str, str] = {
     "Trace": "memlens.model",
     "Category": "memlens.model",
     "MemlensError": "memlens.errors",
+    "profile": "memlens.integrations.profile",
+    "memory_usage": "memlens.measure.usage",
+    "LineProfiler": "memlens.measure.lines",
+    "load_ipython_extension": "memlens.notebook.magics",
     "simulate": "memlens.simulation.context",
 }
 

@@ -53,13 +53,16 @@ def format_bytes(size: int | float, *, precision: int = 2, sign: bool = False) -
     return f"{prefix}{size:,.0f} B"
 
 
-def format_mib(size: int | float, *, precision: int = 2) -> str:
+def format_mib(size: int | float, *, precision: int = 2, grouped: bool = True) -> str:
     """`size` bytes in MiB whatever its magnitude, for columns that must line up.
 
-    >>> format_mib(3 * GIB)
-    '3,072.00 MiB'
+    `grouped=False` leaves the separators out, for tables that other programs parse.
+
+    >>> format_mib(3 * GIB), format_mib(3 * GIB, precision=1, grouped=False)
+    ('3,072.00 MiB', '3072.0 MiB')
     """
-    return f"{size / MIB:,.{precision}f} MiB"
+    number = round(size / MIB, precision) + 0.0  # never "-0.0"
+    return f"{number:,.{precision}f} MiB" if grouped else f"{number:.{precision}f} MiB"
 
 
 def format_count(count: int) -> str:

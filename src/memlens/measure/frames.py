@@ -8,7 +8,6 @@ calls itself, the outer line gets what the inner call did not.
 from __future__ import annotations
 
 import dis
-import sys
 import time
 from functools import cache
 from threading import get_ident
@@ -18,7 +17,9 @@ from memlens.measure.meters import Meter
 
 Ranges = tuple[tuple[int, int], ...]
 # what follows a comprehension's loop until the statement goes on: names restored, the result stored
-AFTER_COMPREHENSION = {"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "SWAP", "POP_TOP", "POP_ITER"}
+AFTER_COMPREHENSION = frozenset(
+    "STORE_FAST STORE_NAME STORE_GLOBAL STORE_DEREF SWAP POP_TOP POP_ITER".split()
+)
 
 # A reading costs two system calls. A line that changed nothing PATIENCE times in a row is calm: while calm
 # lines follow each other, one reading per SPACING_NS serves them all. In 10 us the kernel hands out at most
@@ -159,7 +160,7 @@ class Open:
         self.row = begun
         self.start = self.base = now
         self.high = 0
-        gauge.spare = (now + 1, now + 2, now + 3, now + 4)
+        gauge.spare = tuple(range(now, now + 8))
 
     def settle(self, row: Row, now: int) -> None:
         """Write what happened since the line began into its row."""
@@ -257,8 +258,6 @@ def quiet_ranges(code: CodeType) -> Ranges:
 
     A comprehension is one step of its line. Seen as lines, each of its elements would be one.
     """
-    if sys.version_info < (3, 12):
-        return ()
     ranges: list[tuple[int, int]] = []
     loops = begin = end = 0
     inside = False  # between the saving of the comprehension's names and the end of its outermost loop

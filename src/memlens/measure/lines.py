@@ -32,8 +32,8 @@ class LineProfiler:
     """Measures functions line by line while it is switched on, on every thread.
 
     `functions` are what `add_function` takes; `files` are paths whose every function and module level is
-    watched when it first runs. `backend` is rss (the default), pss, uss, tracemalloc or memory_profiler's name
-    for it; `python_level` adds what Python's own allocators handed out, at tracemalloc's cost.
+    watched when it first runs. `backend` is rss (the default), pss, uss, tracemalloc or memory_profiler's
+    name for it; `python_level` adds what Python's own allocators handed out, at tracemalloc's cost.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ def code_of(function: Any) -> CodeType:
             seen = seen.func
         elif isinstance(seen, CodeType):
             return seen
-        elif not isinstance(seen, type) and hasattr(type(seen), "__call__") and is_python(type(seen).__call__):
+        elif callable(seen) and not isinstance(seen, type) and is_python(type(seen).__call__):
             seen = type(seen).__call__
         else:
             break
@@ -215,7 +215,7 @@ def is_python(function: object) -> bool:
 
 
 def is_written_function(code: CodeType) -> bool:
-    """A `def`, a class body or a module; comprehensions, generator expressions and lambdas are part of a line."""
+    """A `def`, a class body or a module; comprehensions and lambdas are part of the line they stand in."""
     return not code.co_name.startswith("<") or code.co_name == "<module>"
 
 

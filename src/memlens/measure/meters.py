@@ -224,14 +224,12 @@ class TracedMeter(Watched):
 
 def own_pss_bytes() -> int:
     """This process's proportional share, or its resident size where the system has no such figure."""
-    shares = rss.shares()
-    return shares.pss_bytes or shares.rss_bytes or 0
+    return rss.pss_bytes() or rss.own_rss_bytes()
 
 
 def own_uss_bytes() -> int:
     """What this process alone holds, or its resident size where the system has no such figure."""
-    shares = rss.shares()
-    return shares.uss_bytes or shares.rss_bytes or 0
+    return rss.uss_bytes() or rss.own_rss_bytes()
 
 
 def rss_meter() -> Meter:
@@ -255,7 +253,7 @@ _made: dict[str, Meter] = {}
 
 
 def meter(backend: str | None = None) -> Meter:
-    """The process's meter for a backend: rss (the default), pss, uss, tracemalloc or memory_profiler's names."""
+    """This process's meter for a backend: rss if None, pss, uss, tracemalloc, or memory_profiler's names."""
     name = ALIASES.get(backend or "rss", backend or "rss")
     if name not in METERS:
         raise UsageError(
@@ -265,5 +263,3 @@ def meter(backend: str | None = None) -> Meter:
     if name not in _made:
         _made[name] = METERS[name]()
     return _made[name]
-
-

@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
 
 import psutil
 
+from memlens.measure.readers import Denied, Shares, reader_for
+
 STATM = "/proc/self/statm"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-class Shares(NamedTuple):
-    """What a process holds: with everything shared (RSS), its share (PSS), and what it alone holds (USS)."""
-
-    rss_bytes: int | None
-    pss_bytes: int | None
-    uss_bytes: int | None
 
 
 def kept_reader(path: str) -> Callable[[int], bytes]:
@@ -93,31 +86,27 @@ def rss_bytes(pid: int) -> int | None:
         return None
 
 
-def shares(pid: int | None = None) -> Shares:
-    """RSS, PSS and USS of a process (this one if None).
+def pss_bytes(pid: int | None = None) -> int | None:
+    """Resident bytes of a process (this one if None), shared pages divided by those who share them."""
+    shares = shares_of(pid)
+    return shares and shares.pss_bytes
 
-    >>> rss, pss, uss = shares()
-    >>> rss >= pss >= uss > 0
+
+def uss_bytes(pid: int | None = None) -> int | None:
+    """Bytes that only this process holds, and that would be free without it."""
+    shares = shares_of(pid)
+    return shares and shares.uss_bytes
+
+
+def shares_of(pid: int | None = None) -> Shares | None:
+    """PSS and USS of a process; None when it is gone or not ours to read.
+
+    >>> pss, uss = shares_of()
+    >>> pss >= uss > 0
     True
     """
+    pid = os.getpid() if pid is None else pid
     try:
-        with open(f"/proc/{'self' if pid is None else pid}/smaps_rollup", "rb") as file:
-            return parse_rollup(file.read())
-    except OSError:
-        pass
-    try:
-        full = psutil.Process(pid).memory_full_info()
-    except (psutil.Error, OSError):
-        return Shares(rss_bytes(pid or os.getpid()), None, None)
-    return Shares(full.rss, getattr(full, "pss", None), getattr(full, "uss", None))
-
-
-def parse_rollup(text: bytes) -> Shares:
-    """The three shares from the text of a `smaps_rollup` file, whose figures are in KiB."""
-    figures = dict.fromkeys((b"Rss", b"Pss", b"Private_Clean", b"Private_Dirty", b"Private_Hugetlb"), 0)
-    for line in text.splitlines():
-        name, _, rest = line.partition(b":")
-        if name in figures:
-            figures[name] = int(rest.split()[0]) * 1024
-    own = sum(size for name, size in figures.items() if name.startswith(b"Private"))
-    return Shares(figures[b"Rss"], figures[b"Pss"], own)
+        return reader_for(pid).shares(pid)
+    except Denied:
+        return None

@@ -31,6 +31,8 @@ def line_table(tables: Sequence[Table]) -> LineTable:
         rows=tuple(rows),
         backend=main.gauge.meter.name,
         peaks_are_exact=main.gauge.meter.exact,
+        lines_run=(run := sum(row.count for row in main.rows.values())),
+        lines_read=min(main.reads, run),
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from memlens.errors import MemlensError
 from memlens.measure.frames import Frames
 
+monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.12 and newer
 Discover = Callable[[CodeType], bool]
 PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # debugger 0, coverage 1, profiler 2 and optimizer 5 are spoken for; 3 and 4 are anybody's
@@ -35,7 +36,7 @@ class Watch:
         self.lock = threading.RLock()
 
     def discover(self, code: CodeType) -> bool:
-        return any([found(code) for found in self.discoverers])
+        return bool([True for found in self.discoverers if found(code)])  # all are asked
 
 
 class Monitoring(Watch):
@@ -44,18 +45,18 @@ class Monitoring(Watch):
     tool: int | None = None
 
     def watch(self, codes: Iterable[CodeType], discoverer: Discover | None = None) -> None:
-        events = sys.monitoring.events
+        events = monitoring.events
         local = events.LINE | events.PY_START | events.PY_RETURN | events.PY_YIELD | events.PY_RESUME
         with self.lock:
             tool = self._open()
             for code in codes:
                 self.codes[code] += 1
                 if self.codes[code] == 1:
-                    sys.monitoring.set_local_events(tool, code, local)
+                    monitoring.set_local_events(tool, code, local)
             if discoverer is not None:
                 self.discoverers.append(discoverer)
-                sys.monitoring.restart_events()  # what an earlier discoverer did not want, this one may
-                sys.monitoring.set_events(tool, events.PY_UNWIND | events.PY_START)
+                monitoring.restart_events()  # what an earlier discoverer did not want, this one may
+                monitoring.set_events(tool, events.PY_UNWIND | events.PY_START)
 
     def unwatch(self, codes: Iterable[CodeType], discoverer: Discover | None = None) -> None:
         with self.lock:
@@ -64,11 +65,11 @@ class Monitoring(Watch):
                 if not self.codes[code]:
                     del self.codes[code]
                     if self.tool is not None:
-                        sys.monitoring.set_local_events(self.tool, code, 0)
+                        monitoring.set_local_events(self.tool, code, 0)
             if discoverer is not None:
                 self.discoverers.remove(discoverer)
             if not self.discoverers and self.tool is not None:
-                sys.monitoring.set_events(self.tool, sys.monitoring.events.PY_UNWIND)
+                monitoring.set_events(self.tool, monitoring.events.PY_UNWIND)
             if not self.codes and not self.discoverers:
                 self._close()
 
@@ -83,7 +84,7 @@ class Monitoring(Watch):
     def _open(self) -> int:
         if self.tool is not None:
             return self.tool
-        monitoring, events = sys.monitoring, sys.monitoring.events
+        events = monitoring.events
         for tool in TOOL_IDS:
             if monitoring.get_tool(tool) is None:
                 with suppress(ValueError):  # another thread was quicker
@@ -91,7 +92,7 @@ class Monitoring(Watch):
                     break
         else:
             names = ", ".join(str(monitoring.get_tool(tool)) for tool in sorted(TOOL_IDS))
-            raise MemlensError(f"all of Python's monitoring tools are in use: {names}", hint="stop one of them")
+            raise MemlensError(f"all of Python's monitoring tools are in use: {names}", hint="stop one")
         self.tool = tool
         for event, callback in self._callbacks().items():
             monitoring.register_callback(tool, event, callback)
@@ -101,15 +102,15 @@ class Monitoring(Watch):
     def _close(self) -> None:
         if self.tool is None:
             return
-        sys.monitoring.set_events(self.tool, 0)
+        monitoring.set_events(self.tool, 0)
         for event in self._callbacks():
-            sys.monitoring.register_callback(self.tool, event, None)
-        sys.monitoring.free_tool_id(self.tool)
+            monitoring.register_callback(self.tool, event, None)
+        monitoring.free_tool_id(self.tool)
         self.tool = None
         self.frames.open.clear()
 
     def _callbacks(self) -> dict[int, Callable[..., Any]]:
-        events, frames, disable = sys.monitoring.events, self.frames, sys.monitoring.DISABLE
+        events, frames, disable = monitoring.events, self.frames, monitoring.DISABLE
         getframe, watched, opened = sys._getframe, self.codes, self.frames.open
 
         def line(code: CodeType, number: int) -> object:
@@ -234,4 +235,4 @@ def pauses(frame: FrameType) -> bool:
 
 
 FRAMES = Frames()
-TRACER: Monitoring | SetTrace = Monitoring(FRAMES) if sys.version_info >= (3, 12) else SetTrace(FRAMES)
+TRACER: Monitoring | SetTrace = Monitoring(FRAMES) if monitoring is not None else SetTrace(FRAMES)

@@ -39,7 +39,8 @@ class LineTable:
     The first row is the function's own line: its usage and increment are what was in use at the first call,
     its occurrences the number of calls. The increments of the other rows add up to last minus first, summed
     over the calls: `net_bytes`. `backend` names what was read (`rss`, `pss`, `uss` or `tracemalloc`). Where
-    `peaks_are_exact` is false, a peak is the highest of the samples taken: at least that much.
+    `peaks_are_exact` is false, a peak is the highest of the samples taken: at least that much. Memory was
+    read after `lines_read` of the `lines_run` line executions.
     """
 
     file: str
@@ -50,16 +51,18 @@ class LineTable:
     rows: tuple[LineRow, ...]
     backend: str = "rss"
     peaks_are_exact: bool = True
+    lines_run: int = 0
+    lines_read: int = 0
 
     @property
     def net_bytes(self) -> int:
         """What the function left behind: the sum of every row's increment but the first's."""
-        return sum(row.increment_bytes or 0 for row in self.rows if row.line != self.first_line)
+        return sum(row.increment_bytes or 0 for row in self.body)
 
     @property
     def body(self) -> tuple[LineRow, ...]:
         """The rows that ran, without the function's own line."""
-        return tuple(row for row in self.rows if row.occurrences and row.line != self.first_line)
+        return tuple(row for row in self.rows if row.peak_bytes is not None)
 
     def row(self, line: int) -> LineRow:
         """The row of source line `line`; KeyError where the table has none."""

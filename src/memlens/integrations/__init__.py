@@ -1,0 +1,1 @@
+"""Where memlens meets other tools: decorators, pytest."""
