@@ -18,7 +18,6 @@ _PUBLIC: dict[str, str] = {
     "profile": "memlens.integrations.profile",
     "memory_usage": "memlens.measure.usage",
     "LineProfiler": "memlens.measure.lines",
-    "load_ipython_extension": "memlens.notebook.magics",
     "simulate": "memlens.simulation.context",
 }
 
