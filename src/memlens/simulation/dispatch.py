@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memlens.errors import MemlensError, UnsupportedOperator
 from memlens.simulation.ledger import CUDA, HOST
 from memlens.simulation.rules import engine
-from memlens.simulation.rules.registry import COMPOSITES, OPERATORS, SCRATCH, Scratch
+from memlens.simulation.rules.registry import COMPOSITES, OPERATORS, SCRATCH, Scratch, run_composite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,8 +131,7 @@ class DispatchMode(TorchDispatchMode):
             op = self._operators[func] = Operator(func)
         if op.composite:
             with self:  # only inference mode brings one here undecomposed
-                found = COMPOSITES.get(func)
-                return found(*args, **kwargs) if found else func.decompose(*args, **kwargs)
+                return run_composite(sim, func, args, kwargs)
         if op.replace is not None:
             sim.operators += 1
             return op.replace(sim, args, kwargs)

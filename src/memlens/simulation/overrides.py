@@ -19,7 +19,7 @@ import torch
 from torch._ops import OpOverload
 
 from memlens.simulation.rules import autocast
-from memlens.simulation.rules.registry import COMPOSITES
+from memlens.simulation.rules.registry import COMPOSITES, run_composite
 
 if TYPE_CHECKING:
     from memlens.simulation.session import Simulation
@@ -37,8 +37,8 @@ def installed(sim: Simulation) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel.*")
-            for operator, function in COMPOSITES.items():
-                _put(library, operator, function, "AutogradMeta")
+            for operator in COMPOSITES:
+                _put(library, operator, _composite(sim, operator), "AutogradMeta")
             for operator, kernel in autocast.kernels(cache).items():
                 _put(library, operator, kernel, "AutocastCUDA")
 
@@ -104,6 +104,14 @@ def without_compiler() -> Iterator[None]:
         yield
     finally:
         stand_in.remove()
+
+
+def _composite(sim: Simulation, operator: OpOverload) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C.DisableTorchFunction():
+            return run_composite(sim, operator, args, kwargs)
+
+    return kernel
 
 
 def _put(library: torch.library.Library, operator: OpOverload, function: Any, key: str) -> None:

@@ -5,7 +5,7 @@
 - `@scratch("aten::sort.stable", why=...)` states what the CUDA kernel allocates beside its outputs: the
   function gets (sim, args, kwargs, outputs) and returns bytes, or several sizes that live at the same time.
 - `@composite("aten::dropout", why=...)` replaces an operator that C++ would decompose by device: the function
-  gets the operator's own arguments and is differentiable, for it runs above autograd.
+  gets (sim, *the operator's own arguments) and is differentiable, for it runs above autograd.
 
 >>> from memlens.simulation.rules.registry import scratch
 >>> @scratch("aten::no_such_operator", why="an example")
@@ -103,3 +103,11 @@ def composite(*names: str, why: str, optional: bool = False) -> Callable[[F], F]
         return function
 
     return register
+
+
+def run_composite(sim: Simulation, func: OpOverload, args: Arguments, kwargs: Keywords) -> Any:
+    """A composite operator as CUDA decomposes it; as C++ does for tensors that are not on the device."""
+    found = COMPOSITES.get(func)
+    if found is None or not sim.is_cuda(args[0]):
+        return func.decompose(*args, **kwargs)
+    return found(sim, *args, **kwargs)
