@@ -19,6 +19,8 @@ _PUBLIC: dict[str, str] = {
     "memory_usage": "memlens.measure.usage",
     "LineProfiler": "memlens.measure.lines",
     "simulate": "memlens.simulation.context",
+    "Prediction": "memlens.scenarios.prediction",
+    "predict": "memlens.scenarios.predict",
 }
 
 __all__ = ["__version__", *_PUBLIC]
@@ -27,7 +29,15 @@ __all__ = ["__version__", *_PUBLIC]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'memlens' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    try:
+        module = importlib.import_module(_PUBLIC[name])
+    except ModuleNotFoundError as problem:
+        if problem.name != "torch":
+            raise
+        from memlens.errors import MissingExtra
+
+        raise MissingExtra("torch", "torch", f"memlens.{name}") from problem
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

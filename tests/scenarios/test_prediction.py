@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memlens.model import Alloc, Assumption, Category, Device, Free, Mark, SegmentAlloc, Site, Trace
-from memlens.scenarios.prediction import Prediction, as_dict, build_prediction, short_name, verdict
+from memlens.scenarios.prediction import Prediction, as_dict, build_prediction, verdict
 from memlens.units import GIB, MIB
 
 CONTRACT = [
@@ -144,7 +144,6 @@ def test_the_verdict_is_one_line() -> None:
     short = prediction(40 * MIB)
     assert (short.fits, short.headroom_bytes) == (False, -2 * MIB)
     assert verdict(short) == "does not fit a test card: needs 42.00 MiB of 40.00 MiB, 2.00 MiB short"
-    assert short_name(Device("NVIDIA GeForce RTX 4090")) == "the RTX 4090"
     nobody = prediction(asked=False)
     assert (nobody.fits, nobody.headroom_bytes) == (None, None)
     assert "cards" in nobody.to_dict()

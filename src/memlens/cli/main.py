@@ -14,6 +14,7 @@ from memlens.errors import MemlensError
 # command -> (module in memlens.cli, one line of help). A new command is a new row here and a module with
 # a click command named `command`.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "predict": ("predict", "will it fit, where is the peak, who holds it"),
     "gpus": ("gpus", "the catalogue, and the cards in this machine"),
     "run": ("run", "run a program and record the memory of it and its children"),
     "attach": ("attach", "the same for a process that runs already"),

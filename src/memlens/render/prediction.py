@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -10,8 +12,8 @@ from rich.text import Text
 
 from memlens.model import Assumption, Category
 from memlens.render.bars import bar, chart, resample
-from memlens.scenarios.prediction import Prediction, verdict
-from memlens.units import format_bytes
+from memlens.scenarios.prediction import Card, Prediction, short_name, verdict
+from memlens.units import GIB, format_bytes
 
 if TYPE_CHECKING:
     from memlens.model import Timeline
@@ -66,7 +68,7 @@ def render(prediction: Prediction, width: int) -> list[RenderableType]:
         number = prediction.peak.step or prediction.steps[-1].step
         parts.append(section(f"Allocated over step {number}", over_step(prediction, number, width)))
     if prediction.cards:
-        parts.append(section("Cards", cards(prediction)))
+        parts.append(section("Cards it fits", cards(prediction, width)))
     if prediction.assumptions:
         parts.append(section("What is assumed, and how far it may move the peak", assumptions(prediction)))
     return parts
@@ -147,12 +149,26 @@ def place(prediction: Prediction) -> Table:
     peak = prediction.peak
     module = None if peak.module is None else peak.module or "(the model itself)"
     step = f", step {peak.step} of {prediction.scenario['steps']}" if peak.step else ""
-    rows = {"phase": f"{peak.phase}{step}", "module": module, "operator": peak.operator, "line": peak.line}
+    rows = {
+        "phase": f"{peak.phase}{step}",
+        "module": module,
+        "operator": peak.operator,
+        "line": short_path(peak.line),
+    }
     table = grid()
     for name, value in rows.items():
         if value:
             table.add_row(Text(f"  {name}", style="dim"), Text(value, overflow="fold"))
     return table
+
+
+def short_path(line: str) -> str:
+    """`net.py:12` as seen from here; of a file elsewhere only the last three parts of its path."""
+    relative = os.path.relpath(line) if line else ""
+    if not relative.startswith(".."):
+        return relative
+    parts = Path(line).parts
+    return line if len(parts) <= 4 else os.path.join("...", *parts[-3:])
 
 
 def holders(prediction: Prediction, width: int) -> Table:
@@ -208,19 +224,41 @@ def share_columns(phases: list[tuple[str, int, int]], columns: int) -> list[int]
     return wanted
 
 
-def cards(prediction: Prediction) -> Table:
-    """The catalogue by memory: the smallest cards that hold it, and the largest that do not."""
-    table = grid()
-    for align in ("left", "right", "right", "left"):
-        table.add_column(justify=align, no_wrap=True)
+def cards(prediction: Prediction, width: int) -> Table:
+    """The catalogue by memory, one line a size and an answer, smallest first."""
+    groups: dict[tuple[int, str], list[str]] = {}
     for card in prediction.cards:
-        worst = card.high_process_bytes > card.memory_bytes
-        word, style = ("may not fit", "yellow") if worst else ("fits", "green")
-        if not card.fits:
-            word, style = "does not fit", "red"
-        memory, needs = format_bytes(card.memory_bytes), format_bytes(card.process_bytes)
-        table.add_row(f"  {card.name}", memory, Text(f"needs {needs}", style="dim"), Text(word, style=style))
+        key = (round(card.memory_bytes / GIB), answer(card))
+        groups.setdefault(key, []).append(short_name(card.name))
+    table = grid()
+    for align in ("right", "left", "left"):
+        table.add_column(justify=align, no_wrap=True)
+    for (size, word), names in groups.items():
+        table.add_row(f"  {size} GiB", Text(word, style=ANSWERS[word]), shortened(names, width - 29))
     return table
+
+
+ANSWERS = {"fits": "green", "may not fit": "yellow", "does not fit": "red"}
+
+
+def answer(card: Card) -> str:
+    if not card.fits:
+        return "does not fit"
+    return "may not fit" if card.high_process_bytes > card.memory_bytes else "fits"
+
+
+def shortened(names: list[str], width: int) -> str:
+    """As many of the names as fit in `width`, and how many more there are.
+
+    >>> shortened(["T4", "A10", "RTX 6000"], 15)
+    'T4, A10, 1 more'
+    """
+    for count in range(len(names), 0, -1):
+        rest = f", {len(names) - count} more" if count < len(names) else ""
+        text = ", ".join(names[:count]) + rest
+        if len(text) <= width:
+            return text
+    return f"{len(names)} cards"
 
 
 def assumptions(prediction: Prediction) -> Table:

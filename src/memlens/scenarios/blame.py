@@ -32,8 +32,8 @@ def _is_users(file: str) -> bool:
 
 
 def last_line(error: BaseException) -> str:
-    """`ValueError: depth must be positive`: what Python itself would print last."""
-    return " ".join(traceback.format_exception_only(error)[-1].split())
+    """`ValueError: depth must be positive`: the first line of what Python itself would print last."""
+    return traceback.format_exception_only(error)[-1].strip().splitlines()[0].rstrip()
 
 
 def place(error: BaseException) -> str:
@@ -57,11 +57,8 @@ def refused(error: BaseException, model: nn.Module) -> tuple[str, nn.Module, lis
     """The innermost module that was running when `error` was raised: its path, itself, and its inputs."""
     paths = {id(module): name for name, module in model.named_modules()}
     for frame, _ in reversed(_frames(error)):
-        module = frame.f_locals.get("self")
-        if not isinstance(module, nn.Module) or id(module) not in paths:
-            continue
-        code = frame.f_code
-        if code.co_name in ("__call__", "_call_impl", "_wrapped_call_impl"):
+        module, code = frame.f_locals.get("self"), frame.f_code
+        if code.co_name != "forward" or not isinstance(module, nn.Module) or id(module) not in paths:
             continue
         names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
         values = [frame.f_locals.get(name) for name in names]
@@ -87,9 +84,6 @@ def describe_refusal(error: BaseException, model: nn.Module) -> str:
     kind = type(module).__name__
     who = f"{path} ({kind})" if path else kind
     weight = getattr(module, "weight", None)
-    own = ""
-    if isinstance(weight, torch.Tensor):
-        own = f", whose weight is {shape_text(weight.shape)},"
-    got = " and ".join(shape_text(t.shape) for t in inputs)
-    took = f" could not take an input of {got}" if got else " failed"
-    return f"{who}{own}{took}: {last_line(error)} ({place(error)})"
+    own = f", whose weight is {shape_text(weight.shape)}," if isinstance(weight, torch.Tensor) else ""
+    got = f" on an input of {' and '.join(shape_text(t.shape) for t in inputs)}" if inputs else ""
+    return f"{who}{own} failed{got}: {last_line(error)} ({place(error)})"

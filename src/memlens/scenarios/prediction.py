@@ -149,7 +149,8 @@ def verdict(prediction: Prediction) -> str:
     if prediction.fits is None or device.memory_bytes is None or prediction.headroom_bytes is None:
         fitting = [card for card in prediction.cards if card.fits]
         return f"needs {needs}; fits {len(fitting)} of the {len(prediction.cards)} cards known"
-    card, memory = short_name(device), format_bytes(device.memory_bytes)
+    article = "" if device.name.startswith("a ") else "the "  # "a GPU with 24.00 GiB" has its own
+    card, memory = article + short_name(device.name), format_bytes(device.memory_bytes)
     if not prediction.fits:
         short = format_bytes(-prediction.headroom_bytes)
         return f"does not fit {card}: needs {needs} of {memory}, {short} short"
@@ -160,11 +161,13 @@ def verdict(prediction: Prediction) -> str:
     return f"fits {card}: needs {needs} of {memory}, {spare} to spare"
 
 
-def short_name(device: Device) -> str:
-    """A card as people call it: `the RTX 4090`; `a GPU with 24.00 GiB` stays."""
-    if device.name.startswith("a "):
-        return device.name
-    return "the " + device.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+def short_name(name: str) -> str:
+    """A card as people call it.
+
+    >>> short_name("NVIDIA GeForce RTX 4090")
+    'RTX 4090'
+    """
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
 def peak_index(timeline: Timeline) -> int:

@@ -83,7 +83,7 @@ def _call(thing: Any, name: str, arguments: Mapping[str, Any]) -> Built:
 def _make(factory: Any, name: str, arguments: Mapping[str, Any]) -> nn.Module:
     if not callable(factory):
         raise TargetError(
-            f"{name} is a {type(factory).__name__}, not a model",
+            f"{name} is of type {type(factory).__name__}, not a model",
             hint="name an nn.Module, a class or a function that returns one",
         )
     check_arguments(factory, name, arguments)
@@ -95,7 +95,7 @@ def _make(factory: Any, name: str, arguments: Mapping[str, Any]) -> nn.Module:
         raise TargetError(f"{name} failed: {last_line(problem)} ({place(problem)})") from problem
     if not isinstance(model, nn.Module):
         raise TargetError(
-            f"{name} returned a {type(model).__name__}, not a model",
+            f"{name} returned {type(model).__name__}, not a model",
             hint="name a function that returns an nn.Module",
         )
     return model

@@ -1,0 +1,135 @@
+"""`memlens predict`: will it fit, where is the peak, who holds it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlens.errors import UsageError
+
+if TYPE_CHECKING:
+    from memlens.scenarios.prediction import Prediction
+
+EXAMPLE = """
+\b
+memlens predict timm:resnet50 --batch-size 64 --gpu 4090
+memlens predict net.py:make_model --model-arg width=64 --input 3x224x224 --gpu "RTX 3060 12GB"
+memlens predict hf:config.json --seq-len 4096 --precision bf16 --optimizer adamw --memory 80GiB
+"""
+
+
+@click.command(
+    epilog=EXAMPLE,
+    short_help="will it fit, where is the peak, who holds it",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("target")
+@click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: which cards it fits.")
+@click.option("--memory", metavar="SIZE", help="The card's memory, 24GiB or 24GB, instead of its name.")
+@click.option("--batch-size", default=1, show_default=True, help="Samples in a batch.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=][DTYPE:]SHAPE",
+    help="Shape of one sample: 3x224x224, int64:1024, mask=bool:1024. Repeatable.",
+)
+@click.option("--seq-len", type=int, help="Length of a sample of a language model (hf:).")
+@click.option("--mode", default="train", show_default=True, help="train or inference.")
+@click.option("--optimizer", default="adamw", show_default=True, help="Any of torch.optim, or none.")
+@click.option(
+    "--optimizer-arg", multiple=True, metavar="NAME=VALUE", help="lr=0.1, foreach=False. Repeatable."
+)
+@click.option("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16; as the model is built otherwise.")
+@click.option("--loss", help="cross_entropy, mse, bce, sum, mean, output.loss or FILE.py:FUNCTION.")
+@click.option(
+    "--accumulate", default=1, show_default=True, help="Batches whose gradients are summed in a step."
+)
+@click.option(
+    "--grad-checkpointing", is_flag=True, help="Recompute blocks in backward instead of keeping them."
+)
+@click.option(
+    "--steps", default=2, show_default=True, help="Steps to simulate; the peak settles in the second."
+)
+@click.option("--alloc-conf", metavar="CONF", help="As in PYTORCH_CUDA_ALLOC_CONF.")
+@click.option("--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the factory. Repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file: .json or .txt.")
+@click.option("--force", is_flag=True, help="Overwrite the output file.")
+def command(target: str, as_json: bool, output: Path | None, force: bool, **options: Any) -> int:
+    """Predict the GPU memory of training or running TARGET, without a GPU.
+
+    TARGET is timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, where the
+    object is an nn.Module, a class or a function that makes one.
+
+    Exit code 0: it fits (or no card was named). 1: it does not. 2: the call is wrong.
+    """
+    check_output(output, force)
+    prediction = run(target, **options)
+    write(prediction, as_json, output)
+    return 1 if prediction.fits is False else 0
+
+
+def check_output(output: Path | None, force: bool) -> None:
+    """Refuse before anything is computed."""
+    if output is None:
+        return
+    if output.suffix not in (".json", ".txt"):
+        raise UsageError(f"cannot write {output}: the ending says the format", hint="use .json or .txt")
+    if output.exists() and not force:
+        raise UsageError(f"will not overwrite {output}", hint="add --force, or name another file")
+    if not output.parent.is_dir():
+        raise UsageError(f"there is no folder {output.parent} to write {output.name} in")
+
+
+def run(
+    target: str,
+    *,
+    inputs: tuple[str, ...],
+    optimizer_arg: tuple[str, ...],
+    model_arg: tuple[str, ...],
+    optimizer: str,
+    mode: str,
+    **options: Any,
+) -> Prediction:
+    """Call `memlens.predict` with what the options say, and show its progress on stderr."""
+    from memlens import predict
+    from memlens.cli.progress import Progress
+    from memlens.scenarios.names import parse_arguments
+
+    with Progress() as progress:
+        return predict(
+            target,
+            inputs=list(inputs) or None,
+            optimizer=optimizer,
+            mode=mode,
+            optimizer_args=parse_arguments(optimizer_arg, "--optimizer-arg"),
+            model_args=parse_arguments(model_arg, "--model-arg"),
+            progress=progress,
+            **options,
+        )
+
+
+def write(prediction: Prediction, as_json: bool, output: Path | None) -> None:
+    """To the terminal as people read it, or as JSON; to a file by its ending."""
+    if output is not None:
+        if output.suffix == ".json":
+            text = json.dumps(prediction.to_dict(), indent=2) + "\n"
+        else:
+            from memlens.render.prediction import to_text
+
+            text = to_text(prediction, width=100)
+        output.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {output}", err=True)
+    if as_json:
+        click.echo(json.dumps(prediction.to_dict(), indent=2))
+    elif output is None:
+        from rich.console import Console
+
+        from memlens.render.prediction import PredictionView
+
+        Console(file=sys.stdout, highlight=False).print(PredictionView(prediction))
