@@ -98,7 +98,7 @@ def test_cards_are_grouped_by_memory_and_answer() -> None:
 def test_names_that_do_not_fit_are_counted() -> None:
     """Nothing is cut in the middle of a name."""
     assert shortened(["T4", "A10", "RTX 6000"], 15) == "T4, A10, 1 more"
-    assert shortened(["T4", "A2", "L4"], 10) == "T4, 2 more"
+    assert shortened(["T4", "A10", "RTX 6000"], 14) == "T4, 2 more"
     assert shortened(["GeForce", "Quadro"], 5) == "2 cards"
 
 

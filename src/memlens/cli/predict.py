@@ -102,7 +102,7 @@ def run(
     from memlens.scenarios.names import parse_arguments
 
     with Progress() as progress:
-        return predict(
+        prediction: Prediction = predict(
             target,
             inputs=list(inputs) or None,
             optimizer=optimizer,
@@ -112,6 +112,7 @@ def run(
             progress=progress,
             **options,
         )
+    return prediction
 
 
 def write(prediction: Prediction, as_json: bool, output: Path | None) -> None:

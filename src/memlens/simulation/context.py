@@ -76,6 +76,7 @@ def simulate(
         with contextlib.ExitStack() as stack:
             stack.enter_context(undisturbed())
             stack.enter_context(overrides.without_compiler())
+            stack.enter_context(overrides.checkpoints_compare_no_devices())
             engine.unshared()  # asked once per process, before torch is changed
             stack.enter_context(cuda_api.installed(cuda_api.replacements(sim, device_mode)))
             stack.enter_context(overrides.installed(sim))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
+from torch.utils import checkpoint
 
 from memlens.simulation.rules import autocast
 from memlens.simulation.rules.registry import COMPOSITES, run_composite
@@ -112,6 +113,22 @@ def _composite(sim: Simulation, operator: OpOverload) -> Any:
             return run_composite(sim, operator, args, kwargs)
 
     return kernel
+
+
+@contextlib.contextmanager
+def checkpoints_compare_no_devices() -> Iterator[None]:
+    """Checkpointing compares what it recomputed with what it saved, by shape, dtype and device.
+
+    Where torch runs its own Python functions a device tensor says `meta`, elsewhere `cuda`; both are the
+    simulated card, so only shape and dtype are compared (torch/utils/checkpoint.py, metadata_fn).
+    """
+    checks = checkpoint._allowed_determinism_checks_to_fns
+    default = checks[checkpoint._DEFAULT_DETERMINISM_MODE]
+    checks[checkpoint._DEFAULT_DETERMINISM_MODE] = lambda x: {"shape": x.shape, "dtype": x.dtype}
+    try:
+        yield
+    finally:
+        checks[checkpoint._DEFAULT_DETERMINISM_MODE] = default
 
 
 def _put(library: torch.library.Library, operator: OpOverload, function: Any, key: str) -> None:
