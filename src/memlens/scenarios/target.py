@@ -46,7 +46,8 @@ def find_target(target: Any, arguments: Mapping[str, Any]) -> Target:
         return _from_object(target, arguments)
     scheme, colon, rest = target.partition(":")
     if colon and scheme in zoo.SCHEMES:
-        return Target(target, lambda: Built(*zoo.SCHEMES[scheme](rest, dict(arguments))))
+        build = zoo.SCHEMES[scheme](rest, dict(arguments))
+        return Target(target, lambda: Built(*build()))
     place_, colon, name = target.rpartition(":")
     if not colon:
         raise userfile.not_a_target(target, EXAMPLES)

@@ -8,7 +8,7 @@ gradients are dropped (`zero_grad(set_to_none=True)`) before the forward that ma
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -105,12 +105,11 @@ def train(sim: Any, prepared: Prepared, scenario: Scenario, progress: Progress) 
             progress(f"step {step} of {scenario.steps}: backward")
             sim.mark("backward", step=step)
             backward(scaler.scale(loss) if scaler else loss)
-            sim.label([p.grad for p in parameters if p.grad is not None], Category.GRADIENT)
+            sim.label_gradients(parameters)
         sim.mark("optimizer", step=step)
         if optimizer is not None:
             progress(f"step {step} of {scenario.steps}: optimizer")
             advance(optimizer, scaler)
-            sim.label(_state_tensors(optimizer), Category.OPTIMIZER_STATE)
         sim.mark("end", step=0)  # what is freed between the steps belongs to neither
     for assumption in objective.assumptions:
         sim.assume(assumption)
@@ -190,8 +189,3 @@ def advance(optimizer: Optimizer, scaler: Any) -> None:
         raise UsageError(
             f"{name} cannot take this step: {last_line(problem)} ({place(problem)})"
         ) from problem
-
-
-def _state_tensors(optimizer: Optimizer) -> Iterable[torch.Tensor]:
-    for state in optimizer.state.values():
-        yield from (value for value in state.values() if isinstance(value, torch.Tensor))

@@ -1,5 +1,8 @@
 """Models of timm, torchvision and transformers by name. Nothing is ever downloaded: weights do not matter
 for memory, and a config that is not on this machine is an error that says so.
+
+Each finder imports its library and checks the name at once; what it returns builds the model, later and
+inside the simulation.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from memlens.scenarios.names import unknown
 
 Inputs = Callable[[int | None, bool], tuple[InputSpec, ...]]
 Found = tuple[nn.Module, Inputs, tuple[Assumption, ...]]
+Build = Callable[[], Found]
 
 # the length of a sample when neither --seq-len nor the model says one
 DEFAULT_SEQUENCE = 1024
@@ -40,7 +44,7 @@ def require(library: str, target: str) -> Any:
 def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
     try:
         return make()
-    except (TypeError, ValueError, RuntimeError, AttributeError) as problem:
+    except Exception as problem:
         raise TargetError(f"{name} could not be built: {last_line(problem)}") from problem
 
 
@@ -56,54 +60,63 @@ def _images(shape: tuple[int, ...], source: str) -> tuple[Inputs, tuple[Assumpti
     return inputs, (note,)
 
 
-def from_timm(name: str, arguments: dict[str, Any]) -> Found:
+def from_timm(name: str, arguments: dict[str, Any]) -> Build:
     """`timm:NAME`: any model of timm, without weights, at its own input size."""
     timm = require("timm", f"timm:{name}")
     if name not in timm.list_models():
         raise unknown("timm model", name, timm.list_models())
-    model = _made(f"timm:{name}", lambda: timm.create_model(name, pretrained=False, **arguments))
+
+    def build() -> Found:
+        model = _made(f"timm:{name}", lambda: timm.create_model(name, pretrained=False, **arguments))
+        return (model, *_images(_timm_shape(model, arguments), "the size that timm names for this model"))
+
+    return build
+
+
+def _timm_shape(model: nn.Module, arguments: dict[str, Any]) -> tuple[int, ...]:
     config = getattr(model, "pretrained_cfg", None) or {}
-    shape = tuple(config.get("input_size") or (3, 224, 224))
-    size = arguments.get("img_size")
-    if size is not None:
-        shape = (shape[0], *(size if isinstance(size, (tuple, list)) else (size, size)))
-    if "in_chans" in arguments:
-        shape = (arguments["in_chans"], *shape[1:])
-    return (model, *_images(shape, "the size that timm names for this model"))
+    channels, *size = config.get("input_size") or (3, 224, 224)
+    given = arguments.get("img_size")
+    if given is not None:
+        size = list(given) if isinstance(given, (tuple, list)) else [given, given]
+    return (arguments.get("in_chans", channels), *size)
 
 
-def from_torchvision(name: str, arguments: dict[str, Any]) -> Found:
+def from_torchvision(name: str, arguments: dict[str, Any]) -> Build:
     """`torchvision:NAME`: any model of torchvision, without weights, at the size of its best weights."""
     require("torchvision", f"torchvision:{name}")
     models = importlib.import_module("torchvision.models")
     if name not in models.list_models():
         raise unknown("torchvision model", name, models.list_models())
-    model = _made(f"torchvision:{name}", lambda: models.get_model(name, weights=None, **arguments))
     crop = 224
     weights = next(iter(models.get_model_weights(name)), None)
     if weights is not None:
         sizes = getattr(weights.transforms(), "crop_size", None) or [crop]
         crop = sizes[-1]
-    return (model, *_images((3, crop, crop), "the size that torchvision's weights take"))
+
+    def build() -> Found:
+        model = _made(f"torchvision:{name}", lambda: models.get_model(name, weights=None, **arguments))
+        return (model, *_images((3, crop, crop), "the size that torchvision's weights take"))
+
+    return build
 
 
-def from_transformers(name: str, arguments: dict[str, Any]) -> Found:
+def from_transformers(name: str, arguments: dict[str, Any]) -> Build:
     """`hf:config.json`, `hf:folder` or `hf:id` (from the local cache): a transformers model by its config."""
     transformers = require("transformers", f"hf:{name}")
     config = _config(transformers, name, arguments)
-    cls = _auto_class(transformers, config)
-    model = _made(f"hf:{name}", lambda: _instantiate(cls, config))
-    kind = cls.__name__
+    cls = _model_class(transformers, config)
 
     def inputs(seq_len: int | None, training: bool) -> tuple[InputSpec, ...]:
-        return hf_inputs(config, type(model).__name__, seq_len, training)
+        return hf_inputs(config, cls.__name__, seq_len, training)
 
-    note = Assumption(f"{kind}, no padding mask", "batches are taken as full; a mask adds a copy of itself")
-    return model, inputs, (note,)
+    why = "batches are taken as full; a mask adds a copy of itself"
+    note = Assumption(f"{cls.__name__}, no padding mask", why)
+    return lambda: (_made(f"hf:{name}", lambda: _instantiate(cls, config)), inputs, (note,))
 
 
 def _instantiate(cls: Any, config: Any) -> nn.Module:
-    make = getattr(cls, "from_config", None) or getattr(cls, "_from_config", None) or cls
+    make = getattr(cls, "_from_config", None) or cls  # not public, but what `AutoModel.from_config` calls
     model: nn.Module = make(config)
     return model
 
@@ -132,7 +145,7 @@ def _config(transformers: Any, name: str, arguments: dict[str, Any]) -> Any:
     return config
 
 
-def _auto_class(transformers: Any, config: Any) -> Any:
+def _model_class(transformers: Any, config: Any) -> Any:
     """The class that the config names; a language model's where it names none."""
     for architecture in getattr(config, "architectures", None) or ():
         found = getattr(transformers, architecture, None)
@@ -140,7 +153,7 @@ def _auto_class(transformers: Any, config: Any) -> Any:
             return found
     for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
         if type(config) in auto._model_mapping:
-            return auto
+            return auto._model_mapping[type(config)]
     raise TargetError(f"transformers has no model for a {type(config).__name__}")
 
 
@@ -184,7 +197,7 @@ def _length(config: Any, seq_len: int | None) -> int:
     return seq_len
 
 
-SCHEMES: dict[str, Callable[[str, dict[str, Any]], Found]] = {
+SCHEMES: dict[str, Callable[[str, dict[str, Any]], Build]] = {
     "timm": from_timm,
     "torchvision": from_torchvision,
     "hf": from_transformers,

@@ -10,12 +10,13 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
+from enum import Enum, auto
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import memlens
 from memlens.model import NOWHERE, Site
@@ -23,8 +24,18 @@ from memlens.model import NOWHERE, Site
 _INTERNAL = tuple(
     str(Path(module.__file__).parent) + os.sep for module in (torch, memlens) if module.__file__
 )
+# whoever calls memlens' own loop wrote no line of it
+_LOOP = str(Path(memlens.__file__ or "").parent / "scenarios") + os.sep
 _INTERNAL_NAMES = ("<frozen", "<string>", "<eval_with_key>")
 _RECOMPUTED_BY_AUTOGRAD = 2**63  # AccumulateGrad's sequence number is the largest there is
+
+
+class Whose(Enum):
+    """Whose code a frame runs."""
+
+    USER = auto()
+    INTERNAL = auto()
+    LOOP = auto()
 
 
 class Attribution:
@@ -37,7 +48,7 @@ class Attribution:
         self._owners: dict[int, tuple[str, str]] = {}  # id of a parameter -> its module
         self._by_sequence: dict[int, Site] = {}
         self._sites: dict[tuple[object, ...], Site] = {}
-        self._user_code: dict[CodeType, bool] = {}
+        self._user_code: dict[CodeType, Whose] = {}
 
     # modules ---------------------------------------------------------------------------------------
 
@@ -68,9 +79,16 @@ class Attribution:
         for path, module in root.named_modules():
             self._paths.setdefault(module, path)
             kind = type(module).__name__
-            for parameter in module._parameters.values():
-                if parameter is not None:
-                    self._owners.setdefault(id(parameter), (path, kind))
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if tensor is not None:
+                    self._owners.setdefault(id(tensor), (path, kind))
+
+    def owned(self, tensor: Tensor, site: Site) -> Site:
+        """`site` as that of the module which `tensor` is a parameter or buffer of, where one is known."""
+        owner = self._owners.get(id(tensor))
+        if owner is None or site.module is not None:
+            return site
+        return self._intern(site.file, site.line, site.function, *owner, site.operator, site.backward)
 
     def roots(self) -> Iterator[nn.Module]:
         """The outermost modules seen so far."""
@@ -115,14 +133,22 @@ class Attribution:
         return site
 
     def _user_frame(self, frame: FrameType | None) -> FrameType | None:
+        """The innermost frame of the user's code; none beyond the loop that memlens itself runs."""
         known = self._user_code
         while frame is not None:
             code = frame.f_code
             mine = known.get(code)
             if mine is None:
-                name = code.co_filename
-                mine = known[code] = not name.startswith(_INTERNAL) and not name.startswith(_INTERNAL_NAMES)
-            if mine:
+                mine = known[code] = _whose(code.co_filename)
+            if mine is Whose.USER:
                 return frame
+            if mine is Whose.LOOP:
+                return None
             frame = frame.f_back
         return None
+
+
+def _whose(file: str) -> Whose:
+    if file.startswith(_LOOP):
+        return Whose.LOOP
+    return Whose.INTERNAL if file.startswith((*_INTERNAL, *_INTERNAL_NAMES)) else Whose.USER

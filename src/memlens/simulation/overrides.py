@@ -72,6 +72,8 @@ class _NoCompiler(types.ModuleType):
         """What optimizers call around a step: outside the compiler it does nothing."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # inspect looks at the __file__ of every module there is
+            raise AttributeError(name)
         return getattr(self.give_way(), name)
 
     def give_way(self) -> types.ModuleType:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
@@ -60,24 +60,10 @@ class Phases:
             self.sim.mark("optimizer")
 
     def step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with torch._C.DisableTorchFunction():
-            for state in optimizer.state.values():
-                self.sim.label(_tensors(state), Category.OPTIMIZER_STATE)
+        self.sim.label_state(optimizer)
         self._stepped = True
         if self.automatic:
             self.sim.mark("inputs")
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in an optimizer's state, however it nests them."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
 
 
 @contextlib.contextmanager

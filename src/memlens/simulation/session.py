@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -61,23 +61,35 @@ class Simulation:
         if assumption not in self.trace.assumptions:
             self.trace.assumptions.append(assumption)
 
-    def label(self, tensors: Tensor | Iterable[Any], category: Category) -> None:
-        """Say what the storages of these tensors are for."""
+    def label(self, tensors: Tensor | Iterable[Any], category: Category, owner: Tensor | None = None) -> None:
+        """Say what the storages of these tensors are for, and with `owner` whose parameter they serve."""
         with torch._C.DisableTorchFunction():
             for tensor in (tensors,) if isinstance(tensors, Tensor) else tensors:
                 entry = self.ledger.of(tensor) if isinstance(tensor, Tensor) else None
                 if entry is not None and entry.alloc is not None:
                     entry.alloc.category = category
+                    entry.alloc.site = self.attribution.owned(
+                        tensor if owner is None else owner, entry.alloc.site
+                    )
 
     def label_module(self, module: nn.Module) -> None:
-        """Parameters, buffers and gradients of a module and its children are what they are."""
+        """Parameters, buffers and gradients of a module and its children are what they are, and theirs."""
+        self.attribution.name_modules(module)
         self.label(module.parameters(), Category.PARAMETER)
         self.label(module.buffers(), Category.BUFFER)
         self.label_gradients(module.parameters())
 
     def label_gradients(self, parameters: Iterable[Tensor]) -> None:
         with torch._C.DisableTorchFunction():
-            self.label([p.grad for p in parameters if p.grad is not None], Category.GRADIENT)
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    self.label(parameter.grad, Category.GRADIENT, parameter)
+
+    def label_state(self, optimizer: torch.optim.Optimizer) -> None:
+        """What an optimizer keeps for each parameter belongs to that parameter's module."""
+        with torch._C.DisableTorchFunction():
+            for parameter, state in optimizer.state.items():
+                self.label(_tensors(state), Category.OPTIMIZER_STATE, parameter)
 
     # what the modes ask -------------------------------------------------------------------------------
 
@@ -160,3 +172,15 @@ class _Target:
 
     def __exit__(self, *exc: object) -> None:
         self.sim.target = self.before
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in an optimizer's state, however it nests them."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
