@@ -174,3 +174,12 @@ def test_the_compiler_is_not_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_accelerator_is_the_simulated_card() -> None:
+    """`torch.accelerator` answers as `torch.cuda` does; optimizers ask it since torch 2.14."""
+    with memlens.simulate(gpu="A100 40GB"):
+        assert torch.accelerator.is_available()
+        assert torch.accelerator.current_accelerator().type == "cuda"
+        assert torch.accelerator.current_device_index() == 0
+        assert not torch.accelerator.current_stream().is_capturing()

@@ -50,6 +50,9 @@ class Stream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def synchronize(self) -> None:
         """Nothing runs, so there is nothing to wait for."""
 
@@ -192,6 +195,23 @@ def device_functions(sim: Simulation) -> dict[str, Any]:
     }
 
 
+def accelerator_functions(sim: Simulation) -> dict[str, Any]:
+    """`torch.accelerator`, the same questions without the name CUDA; optimizers ask there since torch 2.14."""
+    cuda, memory = device_functions(sim), memory_functions(sim)
+    shared = ("is_available", "device_count", "synchronize", "current_stream", "set_stream")
+    table = {name: cuda[name] for name in shared}
+    table |= {name: value for name, value in memory.items() if hasattr(torch.accelerator, name)}
+    table |= {
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": cuda["current_device"],
+        "current_device_idx": cuda["current_device"],
+        "set_device_index": cuda["set_device"],
+        "set_device_idx": cuda["set_device"],
+        "get_memory_info": memory["mem_get_info"],
+    }
+    return table
+
+
 def random_functions() -> dict[str, Any]:
     """The device's random state: there is none; code that saves and restores it gets an empty one."""
     return {
@@ -216,6 +236,9 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         table[f"torch.cuda.random.{name}"] = table[f"torch.cuda.{name}"] = value
     for name, value in device_functions(sim).items():
         table[f"torch.cuda.{name}"] = value
+
+    for name, value in accelerator_functions(sim).items():
+        table[f"torch.accelerator.{name}"] = value
 
     has_compatible_type = torch._has_compatible_shallow_copy_type
 
