@@ -1,0 +1,1 @@
+"""Measurements that are no tests: accuracy against recorded truths, speed as ratios within one run."""
