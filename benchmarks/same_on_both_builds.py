@@ -1,6 +1,6 @@
 """Predictions that must be the same on every build of torch, as JSON; CI compares two builds' output.
 
-    python -m benchmarks.same_on_both_builds > here.json
+python -m benchmarks.same_on_both_builds > here.json
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def image_step(build: Callable[[], nn.Module], batch: int, autocast: bool, optimizer: str) -> Callable[[], None]:
+def image_step(
+    build: Callable[[], nn.Module], batch: int, autocast: bool, optimizer: str
+) -> Callable[[], None]:
     """Two training steps of an image classifier."""
 
     def run() -> None:
