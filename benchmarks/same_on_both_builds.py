@@ -52,7 +52,7 @@ def image_step(
     return run
 
 
-def encoder_step(dtype: torch.dtype, recompute: bool) -> Callable[[], None]:
+def encoder_step(dtype: torch.dtype, recompute: bool) -> Program:
     """Two training steps of a Transformer encoder with an embedding and dropout."""
 
     def run() -> None:
@@ -87,7 +87,7 @@ def lstm_step() -> None:
         optimizer.zero_grad()
 
 
-def cases() -> dict[str, Callable[[], None]]:
+def cases() -> dict[str, Program]:
     """The programs to compare, by name."""
     vgg, resnet = example("vgg16").vgg16, example("resnet50").resnet50
     return {
@@ -101,7 +101,7 @@ def cases() -> dict[str, Callable[[], None]]:
     }
 
 
-def measure(run: Callable[[], None], gpu: str) -> dict[str, Any]:
+def measure(run: Program, gpu: str) -> dict[str, Any]:
     """What one case takes on a card."""
     with memlens.simulate(gpu=gpu) as sim:
         run()
