@@ -1,8 +1,9 @@
 """The CUDA caching allocator, simulated. Standard library only."""
 
 from memlens.allocator.blocks import Block, BlockView, SegmentView
-from memlens.allocator.config import AllocatorConfig, from_environment, parse_config
+from memlens.allocator.config import AllocatorConfig, from_environment, from_snapshot, parse_config
 from memlens.allocator.oom import DeviceFull, message
+from memlens.allocator.replay import Verification, replay, verify
 from memlens.allocator.simulator import CachingAllocator
 
 __all__ = [
@@ -12,7 +13,11 @@ __all__ = [
     "CachingAllocator",
     "DeviceFull",
     "SegmentView",
+    "Verification",
     "from_environment",
+    "from_snapshot",
     "message",
     "parse_config",
+    "replay",
+    "verify",
 ]

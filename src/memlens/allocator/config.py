@@ -85,6 +85,30 @@ def from_environment(environ: Mapping[str, str]) -> AllocatorConfig:
     return replace(config, notes=(*config.notes, *ignored))
 
 
+def from_snapshot(settings: Mapping[str, Any]) -> AllocatorConfig:
+    """The settings that a torch snapshot recorded under `allocator_settings`.
+
+    The string of the environment is read for the keys that have no entry of their own; what was set while
+    the program ran is in those that have.
+    """
+    try:
+        config = parse_config(str(settings.get("PYTORCH_CUDA_ALLOC_CONF") or ""))
+    except UsageError as error:
+        config = AllocatorConfig(notes=(f"PYTORCH_CUDA_ALLOC_CONF was not understood: {error.message}",))
+    found: dict[str, Any] = {}
+    if isinstance(settings.get("expandable_segments"), bool):
+        found["expandable_segments"] = settings["expandable_segments"]
+    limit = settings.get("max_split_size")
+    if isinstance(limit, int):
+        found["max_split_bytes"] = limit if limit > 0 else None
+    divisions = settings.get("roundup_power2_divisions")
+    if isinstance(divisions, dict) and len(divisions) == ROUNDUP_INTERVALS:
+        table = tuple(divisions.values())
+        if all(isinstance(count, int) and 0 <= count <= 64 for count in table):
+            found["roundup_power2_divisions"] = table
+    return replace(config, **found)
+
+
 def _split(text: str) -> list[tuple[str, str]]:
     """`key:value` pairs; commas inside [...] do not separate."""
     pairs, depth, start = [], 0, 0

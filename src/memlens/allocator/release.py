@@ -19,6 +19,16 @@ def release_block(allocator: CachingAllocator, block: Block) -> None:
     allocator.count_segment("free", block.address, block.size, block.pool)
 
 
+def release(allocator: CachingAllocator, block: Block) -> int:
+    """Give a free block back as far as it can go: a whole segment, or the pages inside; the bytes."""
+    before = allocator.reserved_bytes
+    if block.segment.expandable:
+        expandable.unmap(allocator, block)
+    elif not block.is_split:
+        release_block(allocator, block)
+    return before - allocator.reserved_bytes
+
+
 def release_cached_blocks(allocator: CachingAllocator) -> None:
     """Everything that can go, large pools first; pages of expandable segments are unmapped."""
     allocator.synchronize()

@@ -105,7 +105,7 @@ class CachingAllocator:
         else:
             size = rules.round_request(requested_bytes, self.config)
         small = size <= rules.SMALL_BYTES
-        pool = self._pools.get((stream, small)) or self._add_pool(stream, small)
+        pool = self._pools.get((stream, small)) or self.pool(stream, small)
         index = bisect_left(pool.keys, size << KEY_SHIFT)
         if self._picky:
             index = self._choose(pool, index, size)
@@ -207,6 +207,14 @@ class CachingAllocator:
         """Every segment with the blocks that tile it, by address."""
         views = (view(self.segments[address]) for address in sorted(self.segments))
         return [segment for segment in views if segment.blocks]
+
+    def pool(self, stream: int, small: bool) -> Pool:
+        """The free blocks of one stream and size class."""
+        pool = self._pools.get((stream, small))
+        if pool is None:
+            statistics = self.small_statistics if small else self.large_statistics
+            pool = self._pools[stream, small] = Pool(stream, small, statistics)
+        return pool
 
     def pools(self, small: bool) -> Iterator[Pool]:
         """The pools of one size class, by stream."""
@@ -340,11 +348,6 @@ class CachingAllocator:
 
     def _is_oversize(self, size: int) -> bool:
         return self.config.max_split_bytes is not None and size >= self.config.max_split_bytes
-
-    def _add_pool(self, stream: int, small: bool) -> Pool:
-        statistics = self.small_statistics if small else self.large_statistics
-        pool = self._pools[stream, small] = Pool(stream, small, statistics)
-        return pool
 
     def _next_address(self, size: int, stream: int, small: bool) -> int:
         address = self._free_address

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from memlens.errors import RecordError
 from memlens.model import Trace
-from memlens.records import mprofile, native
+from memlens.records import mprofile, native, torch_snapshot
 
 
 class Format(NamedTuple):
@@ -22,6 +22,7 @@ class Format(NamedTuple):
 FORMATS: list[Format] = [
     Format("memlens record", native.sniff, native.load),
     Format("mprof record", mprofile.sniff, mprofile.load),
+    Format("torch CUDA memory snapshot", torch_snapshot.sniff, torch_snapshot.load),
 ]
 _SNIFFED_BYTES = 4096
 

@@ -1,0 +1,79 @@
+"""From recorded stack frames to a `Site`: the user's own line first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from memlens.model import NOWHERE, Frame, Site
+
+# Python code that is not the user's: installed packages and the standard library
+_LIBRARY = re.compile(
+    r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen |^torch[/\\]|[/\\]torch[/\\]nn[/\\]"
+)
+# the dispatcher's entry of an operator: at::_ops::div_Tensor::call
+_OPERATOR = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
+_BACKWARD = "torch::autograd::Engine::"
+
+
+class Stacks:
+    """Sites by the identity of the recorded lists, which recordings share among thousands of events."""
+
+    def __init__(self) -> None:
+        self._sites: dict[int, Site] = {}
+        self._frames: dict[int, Frame] = {}
+        self._equal: dict[tuple[Frame, ...], Site] = {}
+
+    def site(self, frames: Sequence[Any] | None) -> Site:
+        """The site of a list of `{"name", "filename", "line"}`, innermost first."""
+        if not frames:
+            return NOWHERE
+        found = self._sites.get(id(frames))
+        if found is None:
+            stack = tuple([self._frames.get(id(frame)) or self._frame(frame) for frame in frames])
+            found = self._equal.get(stack)
+            if found is None:
+                found = self._equal[stack] = site_of(stack)
+            self._sites[id(frames)] = found
+        return found
+
+    def _frame(self, frame: dict[str, Any]) -> Frame:
+        name, file, line = frame["name"], frame["filename"], frame["line"]
+        if not (isinstance(name, str) and isinstance(file, str) and isinstance(line, int)):
+            raise TypeError("a stack frame is not name, filename and line")
+        made = self._frames[id(frame)] = Frame(file, line, name)
+        return made
+
+
+def site_of(frames: tuple[Frame, ...]) -> Site:
+    """The innermost line of the user's code; a library's where there is no other.
+
+    >>> site_of((Frame("/x/site-packages/torch/nn/x.py", 9, "relu"), Frame("net.py", 3, "forward"))).where
+    'net.py:3'
+    """
+    python = [frame for frame in frames if _is_python(frame)]
+    own = next((frame for frame in python if not _LIBRARY.search(frame.file)), None)
+    place = own or (python[0] if python else None)
+    return Site(
+        file=place.file if place else "",
+        line=place.line if place else 0,
+        function=place.function if place else "",
+        operator=_operator(frames),
+        backward=any(frame.function.startswith(_BACKWARD) for frame in frames),
+        frames=frames,
+    )
+
+
+def _is_python(frame: Frame) -> bool:
+    """C++ frames have no line, or the name of a C file."""
+    return frame.line > 0 and (frame.file.endswith(".py") or frame.file.startswith("<"))
+
+
+def _operator(frames: Iterable[Frame]) -> str:
+    """The innermost operator that the dispatcher was asked for, as recorded with C++ stacks."""
+    for frame in frames:
+        match = _OPERATOR.search(frame.function)
+        if match:
+            return match[1]
+    return ""
