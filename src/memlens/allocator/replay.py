@@ -113,7 +113,7 @@ class _Follower:
     def run(self) -> Verification:
         first = self.trace.events[: self.baseline]
         segments = [event for event in first if isinstance(event, SegmentAlloc)]
-        allocations = [e for e in first if isinstance(e, Alloc) and e.address is not None]
+        allocations = [event for event in first if isinstance(event, Alloc)]
         sized = _with_rests(allocations, segments, self.trace.events[self.baseline :])
         self.blocks = restore(self.allocator, segments, sized)
         self.allocator.on_segment = self._took
@@ -139,8 +139,6 @@ class _Follower:
 
     def _settled(self, event: Event) -> Event:
         """An event of the state at the start, with the block's true size."""
-        if isinstance(event, Alloc) and event.address is None:
-            return replace(event, bytes=0)  # the rests of blocks, which now are in their blocks
         if isinstance(event, Alloc) and event.id in self.blocks:
             return _placed(event, self.blocks[event.id])
         return event

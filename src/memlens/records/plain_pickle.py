@@ -86,7 +86,10 @@ def loads(data: bytes) -> Any:
 
 def scan(data: bytes) -> None:
     """Raise RecordError unless `data` is a pickle of plain data, complete and within bounds."""
-    table, size, position, puts, containers = _TABLE, len(data), 0, 0, 0
+    if not data.startswith(pickle.PROTO):
+        raise RecordError(f"it is no pickle: it begins with {data[:8]!r}")
+    table, size, position, puts = _TABLE, len(data), 0, 0
+    containers = _FREE_CONTAINERS + size // _BYTES_PER_CONTAINER  # how many more the file may make
     while position < size:
         length = table[data[position]]
         if length:
@@ -94,10 +97,12 @@ def scan(data: bytes) -> None:
             continue
         op = data[position : position + 1]
         if op == pickle.STOP:
-            break
+            return
         if op in _CONTAINERS:
-            containers += 1
+            containers -= 1
             position += 1
+            if containers < 0:
+                raise RecordError(f"{size} bytes are nearly all containers: it is made to fill the memory")
         elif op in _PREFIXES:
             width = _PREFIXES[op]
             length = int.from_bytes(data[position + 1 : position + 1 + width], "little")
@@ -114,10 +119,7 @@ def scan(data: bytes) -> None:
             position += 1 + width
         else:
             _refuse(op, position)
-    else:
-        raise RecordError(f"it is truncated, or no pickle at all ({size} bytes, without an end)")
-    if containers > _FREE_CONTAINERS + size // _BYTES_PER_CONTAINER:
-        raise RecordError(f"{containers} containers in {size} bytes: it is made to fill the memory")
+    raise RecordError(f"it is truncated ({size} bytes, without an end)")
 
 
 _CALLS = {

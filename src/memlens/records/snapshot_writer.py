@@ -24,8 +24,8 @@ from memlens.model import (
     Site,
     Trace,
 )
+from memlens.records.stacks import site_of
 
-_SMALL_BYTES = 1 << 20  # kSmallSize: larger requests live in segments of the large pool
 NOTE = "memlens "  # how a user_metadata of ours begins
 
 
@@ -39,7 +39,7 @@ def snapshot_dict(trace: Trace) -> dict[str, Any]:
 
     Raises UsageError for a trace that no allocator has placed: `memlens.allocator.replay` does.
     """
-    if any(isinstance(event, Alloc) and event.address is None and event.bytes for event in trace.events):
+    if any(isinstance(event, Alloc) and event.address is None for event in trace.events):
         raise UsageError(
             "a snapshot needs the address of every allocation",
             hint="place the trace first: memlens.allocator.replay(trace)",
@@ -54,6 +54,7 @@ def snapshot_dict(trace: Trace) -> dict[str, Any]:
     return {
         "segments": written.segments(),
         "device_traces": [events],
+        "rests_bytes": trace.baseline_allocated_bytes,
         "allocator_settings": trace.metadata.get("allocator_settings", {}),
         "external_annotations": [
             {"stage": "START", "name": mark.name, "device": 0, "time_us": began + mark.time_us}
@@ -65,18 +66,26 @@ def snapshot_dict(trace: Trace) -> dict[str, Any]:
 
 
 class _Stacks:
-    """Recorded lists of frames, one for each site: thousands of events share one."""
+    """Recorded lists of frames and notes, one for each site object: thousands of events share one."""
 
     def __init__(self) -> None:
-        self._lists: dict[Site, list[dict[str, Any]]] = {}
+        self._lists: dict[int, list[dict[str, Any]]] = {}
+        self._notes: dict[tuple[int, Category], str] = {}
+
+    def note(self, alloc: Alloc) -> str:
+        key = id(alloc.site), alloc.category
+        found = self._notes.get(key)
+        if found is None:
+            found = self._notes[key] = note(alloc.category, alloc.site)
+        return found
 
     def frames(self, site: Site) -> list[dict[str, Any]]:
-        found = self._lists.get(site)
+        found = self._lists.get(id(site))
         if found is None:
             stack: Sequence[tuple[str, int, str]] = site.frames
             if not stack and site.file:
                 stack = [(site.file, site.line, site.function)]
-            found = self._lists[site] = [
+            found = self._lists[id(site)] = [
                 {"name": name, "filename": file, "line": line} for file, line, name in stack
             ]
         return found
@@ -93,7 +102,7 @@ class _Events:
 
     def keep(self, event: Event) -> None:
         match event:
-            case Alloc() if event.address is not None:
+            case Alloc():
                 self.live[event.id] = event
             case Free():
                 self.live.pop(event.id, None)
@@ -108,16 +117,21 @@ class _Events:
         time = self.began + event.time_us
         match event:
             case Alloc():
-                yield self._item(
-                    "alloc", event.address or 0, event.requested or event.bytes, event.stream, time
-                ) | {
-                    "user_metadata": note(event),
-                    "frames": self.stacks.frames(event.site),
-                }
+                yield (
+                    self._item(
+                        "alloc", event.address or 0, event.requested or event.bytes, event.stream, time
+                    )
+                    | {
+                        "user_metadata": self.stacks.note(event),
+                        "frames": self.stacks.frames(event.site),
+                    }
+                    | _size_note(event)
+                )
             case Free() if freed is not None:
                 for action in ("free_requested", "free_completed"):
                     size = freed.requested or freed.bytes
-                    yield self._item(action, freed.address or 0, size, freed.stream, time)
+                    item = self._item(action, freed.address or 0, size, freed.stream, time)
+                    yield item | _size_note(freed)
             case SegmentAlloc():
                 yield self._item("segment_alloc", event.address, event.bytes, event.stream, time)
             case SegmentFree():
@@ -176,15 +190,21 @@ def _block(
     return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": frames}
 
 
-def note(alloc: Alloc) -> str:
+def _size_note(alloc: Alloc) -> dict[str, int]:
+    """The block's size where the viewer, which rounds the request up to 512, would not find it."""
+    requested = alloc.requested or alloc.bytes
+    return {} if alloc.bytes == -(-requested // 512) * 512 else {"block_size": alloc.bytes}
+
+
+def note(category: Category, site: Site) -> str:
     """What a snapshot has no field for, as text: `memlens category=activations module=layers.3`."""
-    site = alloc.site
+    told = site_of(site.frames)
     known = {
-        "category": "" if alloc.category is Category.UNKNOWN else alloc.category.value,
+        "category": "" if category is Category.UNKNOWN else category.value,
         "module": site.module,
         "type": site.module_type,
-        "operator": site.operator if not site.frames else "",
-        "backward": "1" if site.backward and not site.frames else "",
+        "operator": site.operator if site.operator != told.operator else "",
+        "backward": "1" if site.backward and not told.backward else "",
     }
     words = " ".join(
         f"{key}={value}" for key, value in known.items() if value or (key == "module" and value == "")

@@ -94,7 +94,9 @@ def trace_of(data: dict[str, Any], device: int | None = None, *, source: str = "
         )
     events = traces[device] if device < len(traces) else []
     segments = [segment for segment in data["segments"] if segment["device"] == device]
-    trace = _Reader(events, segments).trace(
+    reader = _Reader(events, segments)
+    reader.rests_bytes += _number(data, "rests_bytes") if "rests_bytes" in data else 0
+    trace = reader.trace(
         {
             "format": "torch CUDA memory snapshot",
             "source": source,
@@ -125,6 +127,7 @@ class _Reader:
         self.events = events
         self.stacks = Stacks()
         self.sizes: dict[int, int] = {}  # event number of an alloc -> its block's bytes
+        self.stated: dict[int, int] = {}  # the same where the file says so, which only ours do
         self.live: dict[int, Held] = {}  # address -> allocation; at the end, then walked back to the start
         self.ranges: dict[int, SegmentAlloc] = {}  # the same for memory from the driver
         self.rests_bytes = 0  # what blocks of recorded events, alive at the end, have beyond their requests
@@ -160,12 +163,14 @@ class _Reader:
             action = event["action"]
             if action == "alloc":
                 held = self.live.pop(_number(event, "addr"), None)
-                size = _rounded(_number(event, "size"))
+                size = _block_size(event)
                 self.sizes[number] = max(size, held.bytes) if held else size
                 self.rests_bytes += self.sizes[number] - size
+                if "block_size" in event:
+                    self.stated[number] = size
             elif action == "free_requested":
                 size, stream = _number(event, "size"), _number(event, "stream")
-                held = Held(_rounded(size), size, stream, Site())
+                held = Held(_block_size(event), size, stream, Site())
                 self.odd += self.live.setdefault(_number(event, "addr"), held) is not held
             elif action in _TAKES:
                 self._forget_range(_number(event, "addr"), _number(event, "size"))
@@ -200,12 +205,13 @@ class _Reader:
                     requested=held.requested, address=address,
                 )
             )  # fmt: skip
-        if events and self.rests_bytes:
-            # when the blocks got their rests is not known; counted from the start, the end comes out right
-            rests = Site(function="rests of blocks that were handed out whole")
-            events.append(Alloc(len(events), self.rests_bytes, site=rests))
-            self.sizes = {}
         baseline = len(events)
+        if baseline:
+            # Which rests the blocks before them had is not known. With those of the end counted from the
+            # start, and not again as they come, the end is what the recording says.
+            self.sizes = self.stated
+        else:
+            self.rests_bytes = 0
         for number, event in enumerate(self.events):
             made = self._event(number, event, began, addresses, len(events))
             if made is not None:
@@ -213,7 +219,10 @@ class _Reader:
         metadata |= {"complete": not baseline, "baseline_events": baseline, "started_us": began}
         marks = [Mark(BEFORE, 0), Mark(RECORDED, baseline)] if baseline else []
         device = Device(f"cuda:{metadata['device']}")
-        return Trace("imported", events, device, marks, metadata, self._assumptions())
+        return Trace(
+            "imported", events, device, marks, metadata, self._assumptions(),
+            baseline_allocated_bytes=self.rests_bytes,
+        )  # fmt: skip
 
     def _event(
         self, number: int, event: dict[str, Any], began: int, addresses: dict[int, int], next_id: int
@@ -251,6 +260,11 @@ class _Reader:
                 "the recording contradicts itself, as it does when CUDA graphs restore their pools",
             )
         ]
+
+
+def _block_size(event: dict[str, Any]) -> int:
+    """What the block has at least; `block_size` is a key of our own writer."""
+    return _number(event, "block_size") if "block_size" in event else _rounded(_number(event, "size"))
 
 
 def _rounded(size: int) -> int:

@@ -1,0 +1,86 @@
+"""`memlens snapshot`: read a torch CUDA snapshot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import click
+
+from memlens.allocator import from_snapshot, pool_use, verify
+from memlens.allocator.cause import before, causes
+from memlens.allocator.recording import document
+from memlens.errors import UsageError
+from memlens.model import Trace
+from memlens.records.snapshot_writer import dumps
+from memlens.records.torch_snapshot import load_snapshot
+
+
+def index_at(trace: Trace, seconds: float) -> int:
+    """The number of the last event within `seconds` of the first recorded one."""
+    last: int = trace.metadata["baseline_events"] - 1
+    for number in range(last + 1, len(trace.events)):
+        if trace.events[number].time_us > seconds * 1e6:
+            break
+        last = number
+    return last
+
+
+def write(path: Path, content: bytes, force: bool) -> None:
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists and is not overwritten", hint="use --force to replace it")
+    path.write_bytes(content)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--replay", "replays", is_flag=True, help="Check the recording against the allocator's rules.")
+@click.option("--at", type=float, metavar="SECONDS", help="Show who holds memory then, not at the peak.")
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Lines to show.")
+@click.option("--device", type=click.IntRange(min=0), help="The device to show; the first that was recorded.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (schema memlens.snapshot/1).")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write JSON, or a snapshot if it ends in .pickle."
+)
+@click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+def command(
+    file: Path,
+    replays: bool,
+    at: float | None,
+    top: int,
+    device: int | None,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Read what torch.cuda.memory._dump_snapshot(FILE) wrote: peak, holders, fragmentation, why it ran out.
+
+    Needs no GPU and no torch, and runs nothing that is in the file.
+
+    \b
+    memlens snapshot snapshot.pickle
+    memlens snapshot snapshot.pickle --at 1.5 --top 20
+    memlens snapshot snapshot.pickle --replay --json
+    """
+    trace = load_snapshot(file, device)
+    config = from_snapshot(trace.metadata["allocator_settings"])
+    checked = verify(trace, config)
+    if checked.complete and checked.agrees:
+        trace = checked.trace  # the true size of every block is known
+    held = trace.breakdown(None if at is None else index_at(trace, at))
+    segments = checked.segments if at is None else verify(before(trace, held.index + 1), config).segments
+    found = causes(trace, config)
+    shown = document(trace, held, pool_use(segments), found, checked, replay=replays, top=top)
+    text = json.dumps(shown, indent=2)
+    if output is not None:
+        write(output, dumps(checked.trace) if output.suffix == ".pickle" else text.encode(), force)
+        click.echo(f"wrote {output}")
+    elif as_json:
+        click.echo(text)
+    else:
+        from rich.console import Console
+
+        from memlens.render.snapshot import page
+
+        Console(width=shutil.get_terminal_size().columns, highlight=False).print(page(shown))

@@ -1,0 +1,101 @@
+"""What a torch snapshot shows, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from memlens.units import format_bytes, format_count, format_mib
+
+
+def page(shown: Mapping[str, Any]) -> RenderableType:
+    """The answer of `memlens snapshot` for a terminal, from its JSON document."""
+    parts: list[RenderableType] = [_head(shown), Text(), _holders(shown["at"]), Text(), _pools(shown)]
+    for failure in shown["out_of_memory"]:
+        parts += [Text(), Text("out of memory: ", style="bold red") + Text(failure["cause"], style="")]
+    if "replay" in shown:
+        parts += [Text(), _replay(shown["replay"])]
+    for assumption in shown["assumptions"]:
+        parts += [Text(), Text(f"assumed: {assumption['what']}: {assumption['why']}", style="dim")]
+    return Group(*parts)
+
+
+def _head(shown: Mapping[str, Any]) -> Text:
+    peak = shown["peak"]
+    text = Text()
+    text.append(f"peak {format_mib(peak['allocated_bytes'])} allocated", style="bold")
+    text.append(f", {format_mib(peak['reserved_bytes'])} reserved on cuda:{shown['device']}")
+    began = "from the first allocation on" if shown["complete"] else "from the middle of a run"
+    text.append(
+        f"\n{format_count(shown['events'])} events, recorded {began}: "
+        f"{format_mib(shown['start_allocated_bytes'])} allocated at the start, "
+        f"{format_mib(shown['end_allocated_bytes'])} at the end, "
+        f"{format_mib(shown['reserved_bytes'])} reserved"
+    )
+    if peak["block_bytes"] != peak["allocated_bytes"]:
+        text.append(
+            f"\nwith the rests of blocks, found by replay, the peak is {format_mib(peak['block_bytes'])}",
+            style="dim",
+        )
+    others = [number for number in shown["devices"] if number != shown["device"]]
+    if others:
+        text.append(
+            f"\nalso recorded: {', '.join(f'cuda:{number}' for number in others)} (--device)", style="dim"
+        )
+    return text
+
+
+def _holders(at: Mapping[str, Any]) -> Table:
+    heading = f"who holds the {format_mib(at['allocated_bytes'])} at event {format_count(at['event'])}"
+    table = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("MiB", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("allocations", justify="right", no_wrap=True)
+    table.add_column("line", overflow="fold")
+    total = at["allocated_bytes"] or 1
+    for row in at["holders"]:
+        table.add_row(
+            format_mib(row["bytes"]).removesuffix(" MiB"),
+            f"{row['bytes'] / total:.1%}",
+            format_count(row["allocations"]),
+            row["line"],
+        )
+    return table
+
+
+def _pools(shown: Mapping[str, Any]) -> Table:
+    table = Table(
+        title="reserved and unused at the end",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+    )
+    table.add_column("pool")
+    for heading in ("segments", "reserved", "free", "largest free", "empty_cache() releases"):
+        table.add_column(heading, justify="right")
+    for use in shown["pools"]:
+        sizes = ("reserved_bytes", "free_bytes", "largest_free_bytes", "releasable_bytes")
+        table.add_row(
+            use["pool"], format_count(use["segments"]), *(format_bytes(use[name]) for name in sizes)
+        )
+    return table
+
+
+def _replay(replayed: Mapping[str, Any]) -> Text:
+    wrong = replayed["address_mismatches"] + replayed["segment_mismatches"]
+    verdict = "agrees with" if not wrong else "differs from"
+    text = Text(f"the replay {verdict} the recording", style="bold green" if not wrong else "bold yellow")
+    text.append(
+        f": {format_count(replayed['allocations'])} allocations, "
+        f"{format_count(replayed['address_mismatches'])} at another address; "
+        f"{format_count(replayed['segment_mismatches'])} segments differ; reserved "
+        f"{format_mib(replayed['replayed_reserved_bytes'])}, recorded "
+        f"{format_mib(replayed['recorded_reserved_bytes'])}",
+        style="",
+    )
+    return text

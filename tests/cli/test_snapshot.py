@@ -1,0 +1,125 @@
+"""`memlens snapshot`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from memlens.allocator import replay
+from memlens.cli.main import COMMANDS
+from memlens.cli.snapshot import command
+from memlens.errors import UsageError
+from memlens.model import Alloc, Free, Site, Trace
+from memlens.records.snapshot_writer import dumps
+from memlens.units import MIB
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A program that fills a device of 80 MiB: 6 MiB pin a segment of 36, and 50 do not fit."""
+    line = Site("train.py", 4, "step")
+    events = [
+        Alloc(0, 36 * MIB, site=line, time_us=0),
+        Free(0, time_us=1_000_000),
+        Alloc(1, 6 * MIB, site=Site("net.py", 9, "forward"), time_us=2_000_000),
+        Alloc(2, 50 * MIB, site=line, time_us=3_000_000),
+    ]
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(dumps(replay(Trace("measured", events), capacity_bytes=80 * MIB)))
+    return path
+
+
+def document(*arguments: str) -> dict[str, object]:
+    result = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
+    found: dict[str, object] = json.loads(result.output)
+    return found
+
+
+def test_the_json_contract(file: Path) -> None:
+    """Peak, holders, pools and the replay, under the names that the docs give."""
+    shown = document(str(file), "--replay")
+    assert shown["schema"] == "memlens.snapshot/1"
+    assert shown["peak"] == {
+        "allocated_bytes": 36 * MIB,
+        "block_bytes": 36 * MIB,
+        "reserved_bytes": 36 * MIB,
+        "event": 1,
+    }
+    assert shown["at"]["holders"] == [{"line": "train.py:4", "bytes": 36 * MIB, "allocations": 1}]  # type: ignore[index]
+    assert shown["pools"][1]["largest_free_bytes"] == 30 * MIB  # type: ignore[index]
+    assert shown["replay"] == {
+        "allocations": 2,
+        "address_mismatches": 0,
+        "segment_mismatches": 0,
+        "recorded_reserved_bytes": 36 * MIB,
+        "replayed_reserved_bytes": 36 * MIB,
+        "complete": True,
+    }
+
+
+def test_at_shows_another_moment(file: Path) -> None:
+    """After 2.5 s only the 6 MiB of net.py are alive, in a pool of which 30 are free."""
+    shown = document(str(file), "--at", "2.5")
+    assert shown["at"]["holders"] == [{"line": "net.py:9", "bytes": 6 * MIB, "allocations": 1}]  # type: ignore[index]
+
+
+def test_why_it_ran_out(file: Path) -> None:
+    """The terminal says that it was fragmentation and that expandable segments would have helped."""
+    output = " ".join(CliRunner().invoke(command, [str(file)], catch_exceptions=False).output.split())
+    assert "A request of 50.00 MiB at train.py:4 failed with 44.00 MiB left on the device." in output
+    assert "this is fragmentation" in output
+    assert "expandable_segments:True, the same requests fit" in output
+    assert "peak 36.00 MiB allocated" in output
+
+
+def test_output_is_not_overwritten(file: Path, tmp_path: Path) -> None:
+    """-o writes once; --force writes again; .pickle writes a snapshot that reads the same."""
+    out, again = tmp_path / "out.json", tmp_path / "again.pickle"
+    run = CliRunner().invoke
+    assert run(command, [str(file), "-o", str(out)]).exit_code == 0
+    assert isinstance(run(command, [str(file), "-o", str(out)]).exception, UsageError)
+    assert run(command, [str(file), "-o", str(out), "--force"]).exit_code == 0
+    assert run(command, [str(file), "-o", str(again)]).exit_code == 0
+    assert document(str(again))["peak"] == document(str(file))["peak"] == json.loads(out.read_text())["peak"]
+
+
+def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    """A text file gets one error with its path, no traceback."""
+    path = tmp_path / "notes.txt"
+    path.write_text("not a snapshot")
+    result = subprocess.run(
+        [sys.executable, "-m", "memlens", "snapshot", str(path)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"memlens: cannot read {path}: it is no pickle")
+    assert "Traceback" not in result.stderr
+
+
+def test_torch_is_not_imported(file: Path) -> None:
+    """Reading a snapshot costs no import of torch."""
+    code = (
+        "import sys; from memlens.cli.snapshot import command;"
+        f"command(['{file}', '--replay'], standalone_mode=False); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_command_is_listed() -> None:
+    """It is one row of the table."""
+    assert "snapshot" in COMMANDS
+
+
+@pytest.mark.torch
+def test_pytorchs_own_viewer_opens_what_is_written(file: Path) -> None:
+    """torch.cuda._memory_viz makes its page and its text trace of the file."""
+    memory_viz = pytest.importorskip("torch.cuda._memory_viz")
+    import pickle
+
+    data = pickle.loads(file.read_bytes())
+    assert "Active Memory Timeline" in memory_viz.trace_plot(data)
+    assert "36.0MiB" in memory_viz.trace(data)
