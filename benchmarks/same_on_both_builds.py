@@ -21,6 +21,8 @@ import memlens
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
+Program = Callable[[], None]
+
 
 def example(name: str) -> ModuleType:
     """A module of examples/, wherever this runs."""
@@ -32,9 +34,7 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def image_step(
-    build: Callable[[], nn.Module], batch: int, autocast: bool, optimizer: str
-) -> Callable[[], None]:
+def image_step(build: Callable[[], nn.Module], batch: int, autocast: bool, optimizer: str) -> Program:
     """Two training steps of an image classifier."""
 
     def run() -> None:

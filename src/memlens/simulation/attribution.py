@@ -105,6 +105,11 @@ class Attribution:
             self._by_sequence[torch.autograd._get_sequence_nr() - 1] = site
         return site
 
+    def remember(self, operator: str) -> None:
+        """An operator runs in forward without allocating: its backward belongs to its line all the same."""
+        if torch.is_grad_enabled() and torch._C._current_autograd_node() is None:
+            self._by_sequence[torch.autograd._get_sequence_nr() - 1] = self._forward_site(operator)
+
     def _forward_site(self, operator: str) -> Site:
         module, kind = self.modules[-1] if self.modules else (None, "")
         frame = self._user_frame(sys._getframe(2))

@@ -196,7 +196,7 @@ def device_functions(sim: Simulation) -> dict[str, Any]:
 
 
 def accelerator_functions(sim: Simulation) -> dict[str, Any]:
-    """`torch.accelerator`, the same questions without the name CUDA; optimizers ask there since torch 2.14."""
+    """`torch.accelerator`, the same without the name CUDA; optimizers ask there since torch 2.14."""
     cuda, memory = device_functions(sim), memory_functions(sim)
     shared = ("is_available", "device_count", "synchronize", "current_stream", "set_stream")
     table = {name: cuda[name] for name in shared}

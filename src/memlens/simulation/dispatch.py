@@ -175,7 +175,9 @@ class DispatchMode(TorchDispatchMode):
         target: str | None,
         metas: list[Tensor],
     ) -> Any:
-        kind = op.kind
+        kind, sim = op.kind, self.sim
+        if kind is not Kind.FRESH:
+            sim.attribution.remember(op.name)  # its backward may allocate where it did not
         if kind is Kind.VIEW:
             return func(*args, **kwargs)
         if kind is Kind.FRESH:
