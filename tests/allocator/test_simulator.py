@@ -172,3 +172,30 @@ def test_unmapped_pages_can_be_used_for_a_larger_request() -> None:
     game = play("a+60M b+30M a- b- c+90M", config, 100 * MIB)
     assert game.allocator.reserved_bytes == 100 * MIB
     assert game.offset("c") == 0
+
+
+def test_stats_have_the_keys_of_pytorch() -> None:
+    """The keys of torch.cuda.memory_stats(), whose table memory_summary() prints."""
+    stats = CachingAllocator().stats()
+    kinds = (
+        "active active_bytes allocated_bytes allocation inactive_split inactive_split_bytes "
+        "requested_bytes reserved_bytes segment"
+    ).split()
+    for kind in kinds:
+        for pool in ("all", "large_pool", "small_pool"):
+            for figure in ("current", "peak", "allocated", "freed"):
+                assert stats.pop(f"{kind}.{pool}.{figure}") == 0
+    assert {key.partition(".")[0] for key in stats} == {
+        "max_split_size", "num_alloc_retries", "num_device_alloc", "num_device_free", "num_ooms",
+        "oversize_allocations", "oversize_segments",
+    }  # fmt: skip
+
+
+def test_active_peaks_count_what_waits() -> None:
+    """4 MiB waiting for a stream and 6 allocated after: 10 active at the peak, 6 allocated."""
+    game = play("a+4M")
+    game.allocator.record_stream(game.blocks["a"], 3)
+    stats = game("a- b+6M sync").allocator.stats()
+    assert stats["active_bytes.all.peak"] == 10 * MIB
+    assert stats["allocated_bytes.all.peak"] == 6 * MIB
+    assert stats["active_bytes.all.current"] == stats["requested_bytes.all.current"] == 6 * MIB

@@ -41,6 +41,7 @@ SegmentCallback: TypeAlias = Callable[[str, int, int, int, bool], None]
 # bytes, stream, small pool -> the address of the next segment
 Addresses: TypeAlias = Callable[[int, int, bool], int]
 
+NO_LIMIT = 1 << 63  # max_split_size where none is set
 FIRST_ADDRESS = 0x7F00_0000_0000  # drivers hand out ascending addresses of about this magnitude
 
 
@@ -89,6 +90,7 @@ class CachingAllocator:
         self._picky = (
             config.expandable_segments or config.max_split_bytes is not None or self.collects_garbage
         )
+        self._limit = config.max_split_bytes or NO_LIMIT
         self._rounds_by_512 = not any(config.roundup_power2_divisions)
 
     # -- the live interface ------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ class CachingAllocator:
         block.requested = requested_bytes
         self.statistics.malloc(block.size, requested_bytes)
         pool.statistics.malloc(block.size, requested_bytes)
-        if self._is_oversize(block.size):
+        if self._limit <= block.size:
             self.oversize_allocations.increase(1)
         return block
 
@@ -123,15 +125,20 @@ class CachingAllocator:
         """Give `block` back; where `record_stream` named other streams, it waits for `synchronize`."""
         if block.state is not USED:
             raise ValueError(f"free of {block!r}, which is not allocated")
-        self.statistics.free(block.size)
-        block.pool.statistics.free(block.size)
-        if self._is_oversize(block.size):
+        size, requested_bytes = block.size, block.requested
+        everything, pool = self.statistics, block.pool.statistics
+        if self._limit <= size:
             self.oversize_allocations.decrease(1)
         if block.streams:
+            everything.wait(size)
+            pool.wait(size)
             block.state = PENDING
             self.pending.append(block)
+            requested_bytes = 0  # counted until the block may be reused
         else:
             self._reuse(block)
+        everything.free(size, requested_bytes)
+        pool.free(size, requested_bytes)
 
     def record_stream(self, block: Block, stream: int) -> None:
         """`block` is also used on `stream`, so it may not be reused right after it is freed.
@@ -147,6 +154,8 @@ class CachingAllocator:
         waiting, self.pending = self.pending, []
         for block in waiting:
             block.streams = None
+            self.statistics.done(block.size, block.requested)
+            block.pool.statistics.done(block.size, block.requested)
             self._reuse(block)
 
     def empty_cache(self) -> None:
@@ -261,9 +270,7 @@ class CachingAllocator:
 
     def _reuse(self, block: Block) -> None:
         """Merge a freed block with its free neighbours and put it into its pool (free_block)."""
-        pool, size = block.pool, block.size
-        self.statistics.reuse(size, block.requested)
-        pool.statistics.reuse(size, block.requested)
+        pool = block.pool
         block.state = FREE
         blocks = change = 0
         for neighbour in (block.prev, block.next):
@@ -339,15 +346,12 @@ class CachingAllocator:
                     stat.increase(amount)
                 else:
                     stat.decrease(amount)
-        if whole and self._is_oversize(size):
+        if whole and self._limit <= size:
             self.oversize_segments.increase(1) if gained else self.oversize_segments.decrease(1)
         self.device_allocs += gained
         self.device_frees += not gained
         if self.on_segment is not None:
             self.on_segment(kind, address, size, pool.stream, pool.small)
-
-    def _is_oversize(self, size: int) -> bool:
-        return self.config.max_split_bytes is not None and size >= self.config.max_split_bytes
 
     def _next_address(self, size: int, stream: int, small: bool) -> int:
         address = self._free_address

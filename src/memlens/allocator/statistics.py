@@ -30,11 +30,26 @@ class Stat:
 
 
 class PoolStatistics:
-    """The statistics of one pool, or of both together."""
+    """The statistics of one pool, or of both together.
+
+    Active is what is allocated or waits for another stream. Nearly always nothing waits, so it is not
+    counted by itself but added up when asked for; only its peaks while something waits are kept.
+    """
 
     __slots__ = (
-        "active",
-        "active_bytes",
+        "allocated_bytes",
+        "allocation",
+        "inactive_split",
+        "inactive_split_bytes",
+        "pending_blocks",
+        "pending_bytes",
+        "pending_peak_blocks",
+        "pending_peak_bytes",
+        "requested_bytes",
+        "reserved_bytes",
+        "segment",
+    )
+    _COUNTED = (
         "allocated_bytes",
         "allocation",
         "inactive_split",
@@ -44,51 +59,74 @@ class PoolStatistics:
         "segment",
     )
 
-    active: Stat
-    active_bytes: Stat
-    allocated_bytes: Stat
-    allocation: Stat
-    inactive_split: Stat
-    inactive_split_bytes: Stat
-    requested_bytes: Stat
-    reserved_bytes: Stat
-    segment: Stat
-
     def __init__(self) -> None:
-        for name in self.__slots__:
-            setattr(self, name, Stat())
+        self.allocation = Stat()
+        self.allocated_bytes = Stat()
+        self.requested_bytes = Stat()
+        self.inactive_split = Stat()
+        self.inactive_split_bytes = Stat()
+        self.segment = Stat()
+        self.reserved_bytes = Stat()
+        self.pending_blocks = self.pending_bytes = 0
+        self.pending_peak_blocks = self.pending_peak_bytes = 0
 
     def malloc(self, size: int, requested_bytes: int) -> None:
         self.allocation.increase(1)
         self.allocated_bytes.increase(size)
-        self.active.increase(1)
-        self.active_bytes.increase(size)
         self.requested_bytes.increase(requested_bytes)
+        if self.pending_blocks:
+            self._note_active_peaks()
 
-    def free(self, size: int) -> None:
-        """The user gave the block back; it stays active until every stream is done with it."""
+    def free(self, size: int, requested_bytes: int) -> None:
         self.allocation.current -= 1
         self.allocated_bytes.current -= size
-
-    def reuse(self, size: int, requested_bytes: int) -> None:
-        """The block may be handed out again."""
-        self.active.current -= 1
-        self.active_bytes.current -= size
         self.requested_bytes.current -= requested_bytes
+
+    def wait(self, size: int) -> None:
+        """A freed block waits for other streams: it was active and stays so (called before `free`)."""
+        self._note_active_peaks()
+        self.pending_blocks += 1
+        self.pending_bytes += size
+
+    def done(self, size: int, requested_bytes: int) -> None:
+        """No stream uses the block any more."""
+        self.pending_blocks -= 1
+        self.pending_bytes -= size
+        self.requested_bytes.current -= requested_bytes
+
+    def _note_active_peaks(self) -> None:
+        blocks = self.allocation.current + self.pending_blocks
+        size = self.allocated_bytes.current + self.pending_bytes
+        self.pending_peak_blocks = max(self.pending_peak_blocks, blocks)
+        self.pending_peak_bytes = max(self.pending_peak_bytes, size)
 
     def split(self, blocks: int, size: int) -> None:
         """The free parts of split segments changed by so many blocks and bytes."""
-        for stat, change in ((self.inactive_split, blocks), (self.inactive_split_bytes, size)):
-            if change > 0:
-                stat.increase(change)
-            elif change:
-                stat.decrease(-change)
+        if blocks > 0:
+            self.inactive_split.increase(blocks)
+        else:
+            self.inactive_split.current += blocks
+        if size > 0:
+            self.inactive_split_bytes.increase(size)
+        else:
+            self.inactive_split_bytes.current += size
 
     def reset_peaks(self) -> None:
-        for name in self.__slots__:
+        for name in self._COUNTED:
             stat = getattr(self, name)
             stat.peak = stat.current
+        self.pending_peak_blocks = self.pending_peak_bytes = 0
+        if self.pending_blocks:
+            self._note_active_peaks()
 
     def items(self, pool: str) -> Iterator[tuple[str, int]]:
-        for name in self.__slots__:
+        for name in self._COUNTED:
             yield from getattr(self, name).items(f"{name}.{pool}")
+        for name, stat, pending, peak in (
+            ("active", self.allocation, self.pending_blocks, self.pending_peak_blocks),
+            ("active_bytes", self.allocated_bytes, self.pending_bytes, self.pending_peak_bytes),
+        ):
+            active = Stat()
+            active.current = stat.current + pending
+            active.peak, active.allocated = max(stat.peak, peak), stat.allocated
+            yield from active.items(f"{name}.{pool}")
