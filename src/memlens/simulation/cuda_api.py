@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlens.simulation.device import GPU, as_device, check_index
+from memlens.simulation.rules import attention_choice
+from memlens.simulation.rules.attention_choice import Call, Kernel
 
 if TYPE_CHECKING:
     from memlens.simulation.device import DeviceMode
@@ -227,6 +229,20 @@ def random_functions() -> dict[str, Any]:
     }
 
 
+def can_use(sim: Simulation, kernel: Kernel) -> Any:
+    """`torch.backends.cuda.can_use_..._attention` for the simulated card."""
+
+    def answer(params: Any, debug: bool = False) -> bool:
+        with torch._C.DisableTorchFunction():
+            tensors = (params.query, params.key, params.value, params.attn_mask)
+            call = Call(
+                sim.gpu.compute_capability, *tensors, params.dropout, params.is_causal, params.enable_gqa
+            )
+            return sim.is_cuda(params.query) and attention_choice.can_use(kernel, call)
+
+    return answer
+
+
 def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     """Every name that is replaced, with its stand-in."""
     table: dict[str, Any] = {}
@@ -266,6 +282,10 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.backends.cudnn.is_acceptable": lambda tensor: bool(tensor.is_cuda),
         "torch.backends.cudnn.version": lambda: _CUDNN_VERSION,
         "torch.backends.cuda.is_built": lambda: True,
+        "torch.backends.cuda.is_flash_attention_available": lambda: True,
+        "torch.backends.cuda.can_use_flash_attention": can_use(sim, Kernel.FLASH),
+        "torch.backends.cuda.can_use_efficient_attention": can_use(sim, Kernel.EFFICIENT),
+        "torch.backends.cuda.can_use_cudnn_attention": can_use(sim, Kernel.CUDNN),
     }
     return table
 

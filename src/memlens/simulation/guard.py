@@ -9,6 +9,13 @@ from collections.abc import Iterator
 
 import torch
 
+_SDP_SWITCHES = {
+    "flash_sdp": "_set_sdp_use_flash",
+    "mem_efficient_sdp": "_set_sdp_use_mem_efficient",
+    "math_sdp": "_set_sdp_use_math",
+    "cudnn_sdp": "_set_sdp_use_cudnn",
+}
+
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
@@ -26,6 +33,8 @@ def undisturbed() -> Iterator[None]:
         name: getattr(torch.backends.cudnn, name)
         for name in ("enabled", "benchmark", "deterministic", "allow_tf32")
     }
+    attention = {name: getattr(torch._C, f"_get_{name}_enabled")() for name in _SDP_SWITCHES}
+    order = torch._C._get_sdp_priority_order()
     threads = torch.get_num_threads()
     try:
         yield
@@ -41,5 +50,8 @@ def undisturbed() -> Iterator[None]:
             torch.set_autocast_dtype(kind, cast)
         for name, value in cudnn.items():
             setattr(torch.backends.cudnn, name, value)
+        for name, value in attention.items():
+            getattr(torch._C, _SDP_SWITCHES[name])(value)
+        torch._C._set_sdp_priority_order(order)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)

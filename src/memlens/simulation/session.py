@@ -104,6 +104,13 @@ class Simulation:
             return Category.ACTIVATION if torch.is_grad_enabled() else Category.TEMPORARY
         return Category.INPUT
 
+    def adopt(self, tensor: Tensor, operator: str) -> None:
+        """A rule made `tensor` as an output of `operator`: it lives on the device from now on."""
+        node = torch._C._current_autograd_node()
+        site = self.attribution.site(operator, node)
+        sequence = -1 if node is None else node._sequence_nr()
+        self.ledger.adopt(tensor.untyped_storage(), CUDA, self.category(), site, self.stream, sequence)
+
     def blas_workspace(self, operator: str) -> None:
         """cuBLAS's scratch memory, allocated when a thread first asks for a handle on a stream, then kept.
 
