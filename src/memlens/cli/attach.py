@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import psutil
 
 from memlens.cli import recording as shared
 from memlens.errors import UsageError
@@ -53,6 +52,8 @@ def find(process: str) -> int:
     """A pid from a pid or a name; the newest process if several match, never this one or its parents."""
     if process.isdigit():
         return int(process)
+    import psutil  # takes 10 ms: a pid needs none of it
+
     own = psutil.Process()
     excluded = {own.pid, *(parent.pid for parent in own.parents())}
     found = []

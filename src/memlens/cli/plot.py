@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import click
 
 from memlens.errors import UsageError
 from memlens.model import FIGURES
 from memlens.records import folder, load
-from memlens.render.timeline import draw
+from memlens.render import plot, timeline
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # -1 is the newest record
 @click.option("-t", "--title", help="A title instead of the command line.")
 @click.option("-n", "--no-function-ts", is_flag=True, help="Without the functions.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A picture: FILE.png, .svg or .pdf.")
+@click.option("--force", is_flag=True, help="Overwrite the picture.")
 @click.option("-w", "--window", help="Only these seconds: A,B from the start.")
+@click.option("-f", "--flame", is_flag=True, help="Functions as bars by their nesting (in a picture).")
+@click.option("-s", "--slope", is_flag=True, help="A line of least squares: growth a second (in a picture).")
+@click.option("--backend", metavar="MPL", help="Open a window with this backend of matplotlib.")
 @click.option("--figure", type=click.Choice(list(FIGURES)), help="What to draw instead of what was recorded.")
 @click.option("--width", type=click.IntRange(40, 500), help="Columns in the terminal.")
 @click.argument("records", nargs=-1, metavar="[FILE|INDEX]...")
@@ -23,30 +29,57 @@ def command(
     records: tuple[str, ...],
     title: str | None,
     no_function_ts: bool,
+    output: Path | None,
+    force: bool,
     window: str | None,
+    flame: bool,
+    slope: bool,
+    backend: str | None,
     figure: str | None,
     width: int | None,
 ) -> None:
-    """Draw records (the newest if none is named) in the terminal.
+    """Draw records (the newest if none is named): in the terminal, or as a picture with -o.
 
     \b
     memlens plot
     memlens plot -w 2,5 mprofile_20260131235959.dat
+    memlens plot -s -o both.png 0 1
     """
     seconds = parse_window(window)
-    columns = width or min(shutil.get_terminal_size((100, 24)).columns, 200)
-    for path in folder.resolve(records):
-        trace = load(path)
-        chosen = figure or trace.metadata.get("figure", "rss")
-        text = draw(
-            trace,
-            figure=chosen,
-            width=columns,
-            seconds=seconds,
-            functions=not no_function_ts,
-            title=title or f"{path.name}: {trace.metadata.get('command', '')}",
-        )
-        click.echo(text)
+    found = [(path.name, load(path)) for path in folder.resolve(records)]
+    kind = figure or found[0][1].metadata.get("figure", "rss")
+    if output is None and backend is None:
+        if flame or slope:
+            raise UsageError("-f and -s are for pictures", hint="add -o FILE.png, or --backend")
+        columns = width or min(shutil.get_terminal_size((100, 24)).columns, 200)
+        for name, trace in found:
+            heading = title or f"{name}: {trace.metadata.get('command', '')}"
+            click.echo(
+                timeline.draw(
+                    trace,
+                    figure=kind,
+                    width=columns,
+                    seconds=seconds,
+                    functions=not no_function_ts,
+                    title=heading,
+                )
+            )
+        return
+    options = {
+        "kind": kind,
+        "seconds": seconds,
+        "functions": not no_function_ts,
+        "flame": flame,
+        "slope": slope,
+        "title": title,
+    }
+    if output is None:
+        plot.show(found, str(backend), **options)
+    elif output.exists() and not force:
+        raise UsageError(f"{output} exists and would be overwritten", hint="use --force")
+    else:
+        plot.save(found, output, **options)
+        click.echo(f"wrote {output}")
 
 
 def parse_window(text: str | None) -> tuple[float, float] | None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from memlens.errors import UsageError
-from memlens.measure import readers
+from memlens.measure.names import short_name
 
 BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap.py")
 _INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?\Z", re.IGNORECASE)
@@ -195,4 +195,4 @@ def shell_code(returncode: int) -> int:
 
 def name(program: Program) -> str:
     """The program in two words, as its children are named too."""
-    return readers.short_name([*program.interpreter, *program.target] or list(program.words))
+    return short_name([*program.interpreter, *program.target] or list(program.words))

@@ -1,19 +1,17 @@
 """Reading other processes from outside: who belongs to a program, and what memory each holds.
 
 On Linux /proc is read directly through kept file descriptors (some 10 us a process, and a descriptor can
-never show a later process with the same number); elsewhere psutil is asked.
+never show a later process with the same number); elsewhere psutil is asked (psutil_reader.py).
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import psutil
+from memlens.measure.names import short_name
 
 
 class Reading(NamedTuple):
@@ -51,7 +49,11 @@ class Reader(Protocol):
 
 def reader_for(pid: int) -> Reader:
     """The reader of this system for a program and its descendants."""
-    return LinuxReader(pid) if sys.platform == "linux" else PsutilReader(pid)
+    if os.path.exists(f"/proc/{os.getpid()}/status"):
+        return LinuxReader(pid)
+    from memlens.measure.psutil_reader import PsutilReader
+
+    return PsutilReader(pid)
 
 
 KEPT_DESCRIPTORS = 400  # of the 1,024 that Linux gives a process by default
@@ -148,88 +150,3 @@ class LinuxReader:
         self._ours.pop(pid, None)
         if (descriptor := self._status.pop(pid, None)) is not None:
             os.close(descriptor)
-
-
-class PsutilReader:
-    """Any system that psutil knows. Every call survives a process that dies under it."""
-
-    def __init__(self, root: int) -> None:
-        self._root = root
-        self._processes: dict[int, psutil.Process] = {}
-
-    def family(self) -> dict[int, int | None]:
-        members: dict[int, int | None] = {}
-        for known in list(self._processes.values()):
-            if not known.is_running():
-                self._processes.pop(known.pid, None)
-        try:
-            root = self._process(self._root)
-            members[self._root] = None
-            for child in root.children(recursive=True):
-                self._processes.setdefault(child.pid, child)
-        except psutil.Error:
-            members.pop(self._root, None)
-        for pid, process in list(self._processes.items()):
-            try:
-                members.setdefault(pid, process.ppid())
-            except psutil.Error:
-                self._processes.pop(pid, None)
-        return members
-
-    def read(self, pid: int) -> Reading | None:
-        try:
-            process = self._process(pid)
-            info = process.memory_info()
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return None
-        except psutil.AccessDenied:
-            return None
-        except psutil.Error:
-            return None
-        # Windows keeps the peak working set; macOS and the BSDs keep none for another process
-        return Reading(info.rss, None, getattr(info, "peak_wset", None))
-
-    def shares(self, pid: int) -> Shares | None:
-        try:
-            info = self._process(pid).memory_full_info()
-        except psutil.AccessDenied:
-            raise Denied(f"process {pid} is another user's") from None
-        except psutil.Error:
-            return None
-        return Shares(getattr(info, "pss", None), getattr(info, "uss", None))
-
-    def name(self, pid: int) -> str:
-        try:
-            process = self._process(pid)
-            try:
-                return short_name(process.cmdline()) or process.name()
-            except psutil.AccessDenied:
-                return process.name()
-        except psutil.Error:
-            return f"process {pid}"
-
-    def _process(self, pid: int) -> psutil.Process:
-        if pid not in self._processes:
-            self._processes[pid] = psutil.Process(pid)
-        return self._processes[pid]
-
-
-def short_name(words: list[str]) -> str:
-    """A command line in two words: the program, and the script or module if it is an interpreter.
-
-    >>> short_name(["/usr/bin/python3", "-u", "/home/me/train.py", "--epochs", "3"])
-    'python3 train.py'
-    """
-    words = [word for word in words if word]
-    if not words:
-        return ""
-    name = os.path.basename(words[0])
-    for before, word in pairwise(words):
-        if before == "-m":
-            return f"{name} -m {word}"
-        if before == "-c":
-            return f"{name} -c"
-        if not word.startswith("-"):
-            script = os.path.basename(word)
-            return f"{name} {script}" if re.search(r"\.(py|pyw|sh|pl|rb|js)$", script) else name
-    return name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from memlens.measure.gpus import Gpus
@@ -25,17 +26,21 @@ class Pace:
     """Lets a costly reading through when its last cost is at most `share` of the time since."""
 
     share: float
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = time.perf_counter
     _next: float = field(default=0.0, init=False)
-    _begun: float = field(default=0.0, init=False)
 
     def due(self) -> bool:
-        self._begun = self.clock()
-        return self._begun >= self._next
+        return self.clock() >= self._next
 
-    def done(self) -> None:
-        end = self.clock()
-        self._next = end + (end - self._begun) / self.share
+    @contextmanager
+    def paid(self) -> Iterator[None]:
+        """Around the reading: measures what it costs."""
+        begun = self.clock()
+        try:
+            yield
+        finally:
+            end = self.clock()
+            self._next = end + (end - begun) / self.share
 
 
 class Sampler:
@@ -52,7 +57,7 @@ class Sampler:
         self.denied: str | None = None
         self._reader = reader
         self.gpus = gpus
-        self._shares_pace = Pace(1.0 if every_share else COSTLY_SHARE)
+        self._shares_pace = Pace(COSTLY_SHARE)
         self._gpu_pace = Pace(COSTLY_SHARE)
         self._every_share = every_share
 
@@ -60,7 +65,6 @@ class Sampler:
         """New processes, one sample of each living one, and the processes that ended."""
         family = self._reader.family()
         readings = {pid: reading for pid in family if (reading := self._reader.read(pid)) is not None}
-        shares_due = self._every_share or self._shares_pace.due()
         gpu = self._read_gpus()
         items: list[Process | Sample] = []
         for pid, reading in readings.items():
@@ -71,11 +75,10 @@ class Sampler:
             sample = Sample(
                 time_us, pid, reading.rss_bytes, swap_bytes=reading.swap_bytes, gpu_bytes=gpu.get(pid)
             )
-            if shares_due:
-                self._add_shares(sample)
             items.append(sample)
-        if shares_due:
-            self._shares_pace.done()
+        if self._every_share or self._shares_pace.due():
+            with self._shares_pace.paid():
+                self._add_shares(item for item in items if isinstance(item, Sample))
         living = {item.pid for item in items if isinstance(item, Sample)}
         gone = [pid for pid in self.processes if pid not in living and pid != self.program.pid]
         return items + [self._end(pid, time_us) for pid in gone]
@@ -108,18 +111,18 @@ class Sampler:
         process.ended_us = time_us
         return process
 
-    def _add_shares(self, sample: Sample) -> None:
-        try:
-            shares = self._reader.shares(sample.pid)
-        except Denied as denied:
-            self.denied = str(denied)
-            return
-        if shares is not None:
-            sample.pss_bytes, sample.uss_bytes = shares
+    def _add_shares(self, samples: Iterable[Sample]) -> None:
+        for sample in samples:
+            try:
+                shares = self._reader.shares(sample.pid)
+            except Denied as denied:
+                self.denied = str(denied)
+                continue
+            if shares is not None:
+                sample.pss_bytes, sample.uss_bytes = shares
 
     def _read_gpus(self) -> dict[int, int]:
         if self.gpus is None or self.gpus.reason is not None or not self._gpu_pace.due():
             return {}
-        held = self.gpus.read()
-        self._gpu_pace.done()
-        return held
+        with self._gpu_pace.paid():
+            return self.gpus.read()

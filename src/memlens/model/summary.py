@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The highest of one figure. `time_us` is since the start; None for a mark without a time."""
+    """The highest of one figure. `time_us` is since the start; None for a mark without a time.
+
+    `readings` is how many there were: PSS, USS and GPU memory are read less often than RSS.
+    """
 
     bytes: int
     time_us: int | None
+    readings: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ def usage(trace: Trace) -> Usage:
     >>> trace = Trace("measured", [Sample(0, 7, 100), Sample(10, 7, 120)])
     >>> trace.processes = [Process(7, "train.py", ended_us=20, peak_rss_bytes=130)]
     >>> usage(trace).program["rss"]
-    Peak(bytes=130, time_us=None)
+    Peak(bytes=130, time_us=None, readings=2)
     """
     by_figure = {figure: curves(trace, figure) for figure in FIGURES}
     processes = by_figure["rss"]
@@ -100,5 +104,5 @@ def usage(trace: Trace) -> Usage:
 def _peak(curve: Curve, started_us: int) -> Peak:
     size, time_us = curve.sampled_peak
     if curve.peak_bytes > size:
-        return Peak(curve.peak_bytes, None)
-    return Peak(size, time_us - started_us)
+        return Peak(curve.peak_bytes, None, len(curve.bytes))
+    return Peak(size, time_us - started_us, len(curve.bytes))

@@ -131,7 +131,7 @@ def _lives(found: list[Curve], window: Window, margin: int) -> Iterable[str]:
 
 def _functions(spans: list[Span], window: Window, margin: int) -> Iterable[str]:
     by_name: dict[str, list[Span]] = {}
-    for span in spans:
+    for span in sorted(spans, key=lambda span: span.started_us):
         by_name.setdefault(span.name, []).append(span)
     for name, calls in list(by_name.items())[:ROWS_SHOWN]:
         growth = format_bytes(
@@ -159,7 +159,11 @@ def describe(found: Usage) -> str:
         if own and own.time_us is not None:
             text += f" at {own.time_us / 1e6:,.2f} s"
         if children > 0:
-            text += f"; with its {children} children {format_bytes(found.whole[figure].bytes)}"
+            with_children = "its child" if children == 1 else f"its {children} children"
+            text += f"; with {with_children} {format_bytes(found.whole[figure].bytes)}"
+        if own and "rss" in found.program and own.readings < found.program["rss"].readings:
+            # read less often, as it costs more: what lay between the readings was not seen
+            text = f"at least {text} ({own.readings} readings)"
         if found.whole[figure].bytes or figure != "swap":
             lines.append(f"  peak {words:<34}{text}")
     if found.gpu_note:
