@@ -43,7 +43,8 @@ def command(
     settings = shared.settings_for(interval, backend, timeout or TIMEOUT_SECONDS, include_children)
     path = output or Path(folder.default_name())
     pid = find(process)
-    recording = record_pid(pid, settings, shared.sink_opener(path, force, settings))
+    with shared.display(live, relay=False) as (on_tick, _):
+        recording = record_pid(pid, settings, shared.sink_opener(path, force, settings), on_tick)
     shared.conclude(recording, path, as_json, quiet)
     return 0
 

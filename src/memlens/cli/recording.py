@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from memlens.errors import UsageError
-from memlens.measure.recording import OpenSink, Recording, Settings
+from memlens.measure.recording import OnTick, OpenSink, Recording, Settings
 from memlens.model import usage
 from memlens.records import mprofile, native
 from memlens.render.timeline import describe
@@ -76,6 +77,18 @@ def sink_opener(path: Path, force: bool, settings: Settings) -> OpenSink:
     if path.suffix == mprofile.EXTENSION:
         return lambda trace: mprofile.Writer(path, trace, settings.figure, settings.include_children)
     return lambda trace: native.Writer(path, trace)
+
+
+@contextmanager
+def display(live: bool, relay: bool) -> Iterator[tuple[OnTick | None, dict[str, int]]]:
+    """The live view, if it was asked for: what to call at every tick, and where the program writes."""
+    if not live:
+        yield None, {}
+        return
+    from memlens.cli.live import live_view  # rich takes its time to load
+
+    with live_view(relay) as (view, streams):
+        yield view, streams
 
 
 def conclude(recording: Recording, path: Path, as_json: bool, quiet: bool) -> None:

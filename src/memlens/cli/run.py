@@ -50,7 +50,7 @@ def command(
     signal n ended it. Ctrl-C and SIGTERM go to the program.
     """
     program = programs.parse(list(words), python)
-    inside = _inside(program, nopython, python_level or backend == "tracemalloc")
+    inside = _inside(program, nopython, python_level or backend == "tracemalloc", live)
     settings = shared.settings_for(interval, backend, timeout, include_children, inside=inside, bare=nopython)
     path = output or Path(folder.default_name())
     recording = record_program(program, settings, shared.sink_opener(path, force, settings))
@@ -58,7 +58,7 @@ def command(
     return programs.shell_code(recording.trace.metadata["exit_code"])
 
 
-def _inside(program: programs.Program, nopython: bool, python_level: bool) -> dict[str, object]:
+def _inside(program: programs.Program, nopython: bool, python_level: bool, live: bool) -> dict[str, object]:
     """What runs inside the program; an error if it is not one that we can be inside of."""
     wanted: dict[str, object] = {"python_level": 1} if python_level else {}
     if wanted and (nopython or not program.is_python):
@@ -66,4 +66,4 @@ def _inside(program: programs.Program, nopython: bool, python_level: bool) -> di
             f"{' '.join(program.words)!r} is not run as a Python script or module, which this needs",
             hint="memlens run --python-level script.py, -m module, or --python for a script of another name",
         )
-    return wanted
+    return {**wanted, "live": 1} if live else wanted

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -90,7 +90,9 @@ def _interpreted(words: list[str]) -> Program:
 
 
 @contextmanager
-def started(argv: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    argv: list[str], environment: dict[str, str], streams: Mapping[str, int]
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program that keeps our terminal, and hand it the signals that we get while it runs.
 
     Ctrl-C reaches every process of the terminal's foreground group by itself: it is passed on only if we
@@ -110,7 +112,8 @@ def started(argv: list[str], environment: dict[str, str]) -> Iterator[subprocess
     before = {number: signal.signal(number, forward) for number in _FORWARDED}
     try:
         try:
-            process = subprocess.Popen(argv, env=environment)
+            output, errors = streams.get("stdout"), streams.get("stderr")
+            process = subprocess.Popen(argv, env=environment, stdout=output, stderr=errors)
         except OSError as error:
             raise UsageError(f"the program {argv[0]!r} could not be started: {error.strerror}") from error
         for number in early:

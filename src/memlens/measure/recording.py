@@ -46,6 +46,7 @@ class Settings:
     timeout_s: float | None = None
     inside: dict[str, object] = field(default_factory=dict)  # options of bootstrap.py
     bare: bool = False  # start the program as it is, with nothing of ours inside
+    streams: dict[str, int] = field(default_factory=dict)  # "stdout", "stderr" -> descriptor, if not ours
 
 
 class Recording:
@@ -136,7 +137,7 @@ def record_program(
     listener = Listener(channel)
     try:
         argv = program.argv(options)
-        with programs.started(argv, {**os.environ, VARIABLE: channel}) as process:
+        with programs.started(argv, {**os.environ, VARIABLE: channel}, settings.streams) as process:
             waiter = programs.Waiter(process)
             root = Process(process.pid, programs.name(program), None, now_us())
             recording.add(root)

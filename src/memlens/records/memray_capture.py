@@ -84,9 +84,7 @@ class Sites:
         return site
 
 
-def _one_by_one(
-    records: Iterator[Any], frees: set[int], mapped: int, sites: Sites
-) -> Iterator[Event]:
+def _one_by_one(records: Iterator[Any], frees: set[int], mapped: int, sites: Sites) -> Iterator[Event]:
     """Every record as an event. What was allocated before the recording began is freed by nobody here."""
     live: dict[int, Alloc] = {}
     maps: dict[int, Alloc] = {}
@@ -112,10 +110,15 @@ def _one_by_one(
 
 
 def _unmap(
-    start: int, end: int, maps: dict[int, Alloc], allocate: Callable[[int, Site, int, dict[int, Alloc]], Alloc]
+    start: int,
+    end: int,
+    maps: dict[int, Alloc],
+    allocate: Callable[[int, Site, int, dict[int, Alloc]], Alloc],
 ) -> Iterator[Event]:
     """munmap takes any range: what it leaves of a mapping goes on as smaller ones."""
-    for address, block in [item for item in maps.items() if item[0] < end and start < item[0] + item[1].bytes]:
+    for address, block in [
+        item for item in maps.items() if item[0] < end and start < item[0] + item[1].bytes
+    ]:
         del maps[address]
         yield Free(block.id)
         if address < start:

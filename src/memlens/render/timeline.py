@@ -75,13 +75,12 @@ def _area(found: list[Curve], window: Window, height: int, figure: str, margin: 
     yield f"{FIGURES[figure][1]}{', program █ and children ░' if len(found) > 1 else ''}"
     for row in range(height, 0, -1):
         label = format_bytes(top * row / height, precision=1) if row in (height, (height + 1) // 2) else ""
-        cells = "".join(
-            _cell(own, every, top, row, height) for own, every in zip(program, whole, strict=True)
-        )
+        cells = "".join(cell(own, every, top, row, height) for own, every in zip(program, whole, strict=True))
         yield f"{label:>{margin - 2}} ┤{cells}"
 
 
-def _cell(own: int, every: int, top: int, row: int, height: int) -> str:
+def cell(own: int, every: int, top: int, row: int, height: int) -> str:
+    """What stands at `row` (1 is the lowest): the program, its children above it, or nothing."""
     level = own / top * height - (row - 1)
     if level >= 1 or (level > 0 and every <= own):
         return BLOCKS[min(max(round(level * 8), 1), 8)]
