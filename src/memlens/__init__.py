@@ -15,6 +15,8 @@ _PUBLIC: dict[str, str] = {
     "Trace": "memlens.model",
     "Category": "memlens.model",
     "MemlensError": "memlens.errors",
+    "load": "memlens.records",
+    "mark": "memlens.measure.channel",
     "profile": "memlens.integrations.profile",
     "memory_usage": "memlens.measure.usage",
     "LineProfiler": "memlens.measure.lines",

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from memlens.cli import recording as shared
+from memlens.cli.recording import Options, recording_options
 from memlens.errors import UsageError
 from memlens.measure.recording import record_pid
-from memlens.records import folder
 
 TIMEOUT_SECONDS = 3600.0  # mprof's default
 
 
 @click.command()
-@shared.recording_options
+@recording_options
 @click.argument("process", metavar="PID|NAME")
-def command(
-    process: str,
-    interval: float,
-    include_children: bool,
-    multiprocess: bool,
-    timeout: float | None,
-    output: Path | None,
-    force: bool,
-    backend: str,
-    live: bool,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+def command(process: str, **shared: Any) -> int:
     """Record a running process and its children until it ends, the timeout (an hour), or Ctrl-C.
 
     \b
@@ -38,14 +25,15 @@ def command(
 
     A name is found in process names and command lines; the newest one counts. The process is not touched.
     """
-    if backend == "tracemalloc":
+    options = Options(**shared)
+    if options.backend == "tracemalloc":
         raise UsageError("Python's own memory cannot be seen from outside", hint="memlens run --python-level")
-    settings = shared.settings_for(interval, backend, timeout or TIMEOUT_SECONDS, include_children)
-    path = output or Path(folder.default_name())
+    settings = options.settings(**({} if options.timeout else {"timeout_s": TIMEOUT_SECONDS}))
+    path, open_sink = options.sink()
     pid = find(process)
-    with shared.display(live, relay=False) as (on_tick, _):
-        recording = record_pid(pid, settings, shared.sink_opener(path, force, settings), on_tick)
-    shared.conclude(recording, path, as_json, quiet)
+    with options.display(relay=False) as (on_tick, _):
+        recording = record_pid(pid, settings, open_sink, on_tick)
+    options.conclude(recording, path)
     return 0
 
 

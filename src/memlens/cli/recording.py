@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import click
 from memlens.errors import UsageError
 from memlens.measure.recording import OnTick, OpenSink, Recording, Settings
 from memlens.model import usage
-from memlens.records import mprofile, native
+from memlens.records import folder, mprofile, native
 from memlens.render.timeline import describe
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,8 +27,6 @@ BACKENDS = {
     "posix": "rss",
     "tracemalloc": "python",
 }
-
-
 _OPTIONS = [
     click.option(
         "-T", "--interval", type=float, default=0.1, show_default=True, help="Seconds between samples."
@@ -53,51 +52,70 @@ _OPTIONS = [
 
 
 def recording_options(function: F) -> F:
-    """The options of every command that records."""
+    """The options of every command that records; they arrive as keywords, for `Options`."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def settings_for(
-    interval: float, backend: str, timeout: float | None, include_children: bool, **more: Any
-) -> Settings:
-    """Checked settings, from the options as they were typed."""
-    if not 0.001 <= interval <= 3600:
-        raise UsageError(f"an interval of {interval} s is not between 0.001 and 3600")
-    if timeout is not None and timeout <= 0:
-        raise UsageError(f"a timeout of {timeout} s is not above 0")
-    return Settings(interval, BACKENDS[backend], include_children, timeout, **more)
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The shared options as they were typed. `multiprocess` is mprof's; it is what we always do."""
 
+    interval: float
+    include_children: bool
+    multiprocess: bool
+    timeout: float | None
+    output: Path | None
+    force: bool
+    backend: str
+    live: bool
+    as_json: bool
+    quiet: bool
 
-def sink_opener(path: Path, force: bool, settings: Settings) -> OpenSink:
-    """What opens the record, in the format of its extension; refuses to overwrite without --force."""
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists and would be overwritten", hint="use --force, or another -o FILE")
-    if path.suffix == mprofile.EXTENSION:
-        return lambda trace: mprofile.Writer(path, trace, settings.figure, settings.include_children)
-    return lambda trace: native.Writer(path, trace)
+    def settings(self, **more: Any) -> Settings:
+        """Checked settings for a recording."""
+        if not 0.001 <= self.interval <= 3600:
+            raise UsageError(f"an interval of {self.interval} s is not between 0.001 and 3600")
+        if self.timeout is not None and self.timeout <= 0:
+            raise UsageError(f"a timeout of {self.timeout} s is not above 0")
+        return Settings(
+            self.interval,
+            BACKENDS[self.backend],
+            self.include_children,
+            **{"timeout_s": self.timeout, **more},
+        )
 
+    def sink(self) -> tuple[Path, OpenSink]:
+        """The record's name and what opens it, by its extension; refuses to overwrite without --force."""
+        path = self.output or Path(folder.default_name())
+        if path.exists() and not self.force:
+            raise UsageError(
+                f"{path} exists and would be overwritten", hint="use --force, or another -o FILE"
+            )
+        figure, whole = BACKENDS[self.backend], self.include_children
+        if path.suffix == mprofile.EXTENSION:
+            return path, lambda trace: mprofile.Writer(path, trace, figure, whole)
+        return path, lambda trace: native.Writer(path, trace)
 
-@contextmanager
-def display(live: bool, relay: bool) -> Iterator[tuple[OnTick | None, dict[str, int]]]:
-    """The live view, if it was asked for: what to call at every tick, and where the program writes."""
-    if not live:
-        yield None, {}
-        return
-    from memlens.cli.live import live_view  # rich takes its time to load
+    @contextmanager
+    def display(self, relay: bool) -> Iterator[tuple[OnTick | None, dict[str, int]]]:
+        """The live view, if it was asked for: what to call at every tick, and where the program writes."""
+        if not self.live:
+            yield None, {}
+            return
+        from memlens.cli.live import live_view  # rich takes its time to load
 
-    with live_view(relay) as (view, streams):
-        yield view, streams
+        with live_view(relay) as (view, streams):
+            yield view, streams
 
-
-def conclude(recording: Recording, path: Path, as_json: bool, quiet: bool) -> None:
-    """Say what came out: a few lines on standard error, or JSON on standard output."""
-    if recording.sink_error:
-        click.echo(f"memlens: {recording.sink_error}", err=True)
-    found = usage(recording.trace)
-    if as_json:
-        click.echo(json.dumps({**found.as_dict(), "record": str(path)}))
-    elif not quiet:
-        notes = "".join(f"\n  note: {note.what}: {note.why}" for note in recording.trace.assumptions)
-        click.echo(f"memlens: {describe(found)}{notes}\n  record: {path}", err=True)
+    def conclude(self, recording: Recording, path: Path) -> None:
+        """Say what came out: a few lines on standard error, or JSON on standard output."""
+        if recording.sink_error:
+            click.echo(f"memlens: {recording.sink_error}", err=True)
+        found = usage(recording.trace)
+        if self.as_json:
+            click.echo(json.dumps({**found.as_dict(), "lines": recording.lines, "record": str(path)}))
+        elif not self.quiet:
+            notes = "".join(f"\n  note: {note.what}: {note.why}" for note in recording.trace.assumptions)
+            click.echo(f"memlens: {describe(found)}{notes}\n  record: {path}", err=True)

@@ -2,68 +2,96 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
-from memlens.cli import recording as shared
-from memlens.errors import UsageError
+from memlens.cli.recording import Options, recording_options
+from memlens.errors import MissingExtra, UsageError
 from memlens.measure import programs
 from memlens.measure.recording import record_program
-from memlens.records import folder
+
+SOURCE = Path(__file__).parents[2]  # where `memlens` lies, for an interpreter that does not have it
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@shared.recording_options
-@click.option(
-    "--python-level", is_flag=True, help="Python's own memory too (tracemalloc; slows Python down)."
-)
+@recording_options
+@click.option("--lines", is_flag=True, help="Line by line: what @profile names, else the whole script.")
+@click.option("--exact", is_flag=True, help="Every allocation and its line, native code's too (memray).")
+@click.option("--python-level", is_flag=True, help="Python's own memory too; slows Python down.")
 @click.option("--python", is_flag=True, help="The program is a Python script or module, whatever its name.")
 @click.option("--nopython", is_flag=True, help="Start it as any command: nothing of memlens inside.")
 @click.option("-E", "--exit-code", is_flag=True, help="Of mprof. The exit code always passes through here.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
 def command(
     words: tuple[str, ...],
-    interval: float,
-    include_children: bool,
-    multiprocess: bool,
-    timeout: float | None,
-    output: Path | None,
-    force: bool,
-    backend: str,
-    live: bool,
-    as_json: bool,
-    quiet: bool,
+    lines: bool,
+    exact: bool,
     python_level: bool,
     python: bool,
     nopython: bool,
     exit_code: bool,
+    **shared: Any,
 ) -> int:
     """Run PROGRAM (a script, -m MODULE, or any command) and record its memory over time.
 
     \b
     memlens run train.py --epochs 3
+    memlens run --lines train.py
     memlens run -m package.module
     memlens run -o build.memlens make -j4
 
     The record lies in this directory; `memlens plot` draws it. The exit code is the program's, 128 + n if
     signal n ended it. Ctrl-C and SIGTERM go to the program.
     """
+    options = Options(**shared)
     program = programs.parse(list(words), python)
-    inside = _inside(program, nopython, python_level or backend == "tracemalloc", live)
-    settings = shared.settings_for(interval, backend, timeout, include_children, inside=inside, bare=nopython)
-    path = output or Path(folder.default_name())
-    recording = record_program(program, settings, shared.sink_opener(path, force, settings))
-    shared.conclude(recording, path, as_json, quiet)
+    inside = inside_options(options, lines, exact, python_level)
+    if (inside or exact) and (nopython or not program.is_python):
+        raise UsageError(
+            f"{' '.join(words)!r} is not run as a Python script or module, which this needs",
+            hint="memlens run --lines script.py, -m module, or --python for a script of another name",
+        )
+    if options.live and program.is_python and not nopython:
+        inside["live"] = 1
+    settings = options.settings(inside=inside, exact=exact, bare=nopython)
+    path, open_sink = options.sink()
+    with options.display(relay=True) as (on_tick, streams):
+        recording = record_program(program, settings, open_sink, on_tick, streams)
+    if not options.as_json:
+        say(recording.lines, recording.trace if exact and not options.quiet else None)
+    options.conclude(recording, path)
     return programs.shell_code(recording.trace.metadata["exit_code"])
 
 
-def _inside(program: programs.Program, nopython: bool, python_level: bool, live: bool) -> dict[str, object]:
-    """What runs inside the program; an error if it is not one that we can be inside of."""
-    wanted: dict[str, object] = {"python_level": 1} if python_level else {}
-    if wanted and (nopython or not program.is_python):
+def inside_options(options: Options, lines: bool, exact: bool, python_level: bool) -> dict[str, object]:
+    """What is to run inside the program, as bootstrap.py takes it."""
+    if lines and exact:
         raise UsageError(
-            f"{' '.join(program.words)!r} is not run as a Python script or module, which this needs",
-            hint="memlens run --python-level script.py, -m module, or --python for a script of another name",
+            "--lines and --exact would measure each other", hint="run the program once with each"
         )
-    return {**wanted, "live": 1} if live else wanted
+    if exact and find_spec("memray") is None:
+        raise MissingExtra("memray", "exact", "--exact")
+    wanted: dict[str, object] = {}
+    if lines:
+        wanted |= {"lines": SOURCE, "backend": options.backend}
+    if exact and python_level:
+        wanted["every_object"] = 1
+    elif python_level or options.backend == "tracemalloc":
+        wanted["python_level"] = 1
+    return wanted
+
+
+def say(tables: list[dict[str, Any]], trace: Any) -> None:
+    """Line tables on standard output, as memory_profiler does; the peak's owners on standard error."""
+    if tables:
+        from memlens.model.lines import LineTable
+        from memlens.render.lines import report
+
+        click.echo(report(LineTable.from_dict(table) for table in tables))
+    if trace is not None:
+        from memlens.render.owners import owners
+
+        click.echo(owners(trace), err=True)

@@ -25,14 +25,19 @@ def main() -> None:
     module, code = _module(target) if target[0] == "-m" else _script(target)
     builtins.profile = Profile()  # type: ignore[attr-defined]
     wanted = options.keys() - {"interval"}
-    finish = _inside().begin(options) if wanted else None
+    finish = _inside().begin(options, code) if wanted else None
+    tracker = _inside().tracker(options) if "exact" in options else None
     sys.modules["__main__"] = module
+    if tracker is not None:
+        tracker.__enter__()  # in this frame: memray loses the stack when the frame that began it returns
     try:
         exec(code, module.__dict__)
     except BaseException:
         _hide_this_file()
         raise
     finally:
+        if tracker is not None:
+            tracker.__exit__(None, None, None)
         if finish is not None:
             finish()
         _tell_peak()

@@ -43,7 +43,7 @@ class Listener:
     """The recorder's end: reads what came since the last time. Lines that make no sense are counted."""
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  (closed by `close`)
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  (closed by `__exit__`)
         self._rest = b""
         self.unreadable = 0
 
@@ -60,5 +60,8 @@ class Listener:
                 said.append(message)
         return said
 
-    def close(self) -> None:
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         self._file.close()

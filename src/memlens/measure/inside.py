@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 _channel: Any = sys.modules["_memlens_channel"]  # loaded by bootstrap.py before this file
@@ -23,6 +23,7 @@ TOP_LINES = 10
 # of code.co_flags; `inspect` has names for them and takes 8 ms to import
 _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 SAY_SECONDS = 0.5  # how often the live view's top lines are told
+TABLES_SECONDS = 2.0  # how often line tables are told: what a killed program loses at most
 
 
 def _rss_reader() -> Callable[[], int]:
@@ -71,8 +72,17 @@ def span(name: str) -> Iterator[None]:
         _channel.say("span", start_bytes=before, end_bytes=read(), **values)
 
 
+add_function: Callable[[Any], None] | None = None  # set when lines are measured
+
+
 def timed(function: Any) -> Any:
-    """A function whose calls are spans, of the same kind and signature; a class is left as it is."""
+    """A function whose calls are spans, of the same kind and signature; a class is left as it is.
+
+    Where lines are measured the function is only noted for that, and stays the object that it is.
+    """
+    if add_function is not None:
+        add_function(function)
+        return function
     if isinstance(function, (classmethod, staticmethod)):
         return type(function)(timed(function.__func__))
     if isinstance(function, type) or not callable(function):
@@ -114,12 +124,9 @@ def _wrapper(function: Any, span: Callable[[], Any]) -> Any:
     return plain
 
 
-def begin(options: dict[str, str]) -> Callable[[], None]:
-    """Put in place what `options` asks for; the function to call when the program has ended."""
-    finishers: list[Callable[[], None]] = []
-    for option, start in _STARTS.items():
-        if option in options:
-            finishers.append(start(options))
+def begin(options: dict[str, str], code: CodeType) -> Callable[[], None]:
+    """Put in place what `options` asks for; the function to call when the program (`code`) has ended."""
+    finishers = [start(options, code) for option, start in _STARTS.items() if option in options]
     owner = os.getpid()
 
     def finish() -> None:
@@ -149,7 +156,7 @@ def _repeat(action: Callable[[], None], seconds: float) -> Callable[[], None]:
     return stop
 
 
-def _start_python_level(options: dict[str, str]) -> Callable[[], None]:
+def _start_python_level(options: dict[str, str], code: CodeType) -> Callable[[], None]:
     """Tell how much Python's own allocators hold, as tracemalloc counts it, and the peak at the end."""
     import tracemalloc
 
@@ -199,7 +206,7 @@ def _user_line(frame: FrameType | None) -> str:
     return f"{os.path.basename(first.f_code.co_filename)}:{first.f_lineno}" if first else ""
 
 
-def _start_top_lines(options: dict[str, str]) -> Callable[[], None]:
+def _start_top_lines(options: dict[str, str], code: CodeType) -> Callable[[], None]:
     top = TopLines()
     stop = _repeat(top.look, min(float(options["interval"]), 0.02))
 
@@ -210,22 +217,66 @@ def _start_top_lines(options: dict[str, str]) -> Callable[[], None]:
     return finish
 
 
-def _start_exact(options: dict[str, str]) -> Callable[[], None]:
-    """Record every allocation, native code included, with memray."""
-    import memray
+def tracker(options: dict[str, str]) -> Any:
+    """memray's recorder of every allocation, native code's included; Python's small ones if asked for."""
+    try:
+        import memray
+    except ImportError:
+        sys.exit("memlens: --exact needs memray in the program's Python: pip install 'memlens[exact]'")
+    return memray.Tracker(options["exact"], trace_python_allocators="every_object" in options)
 
-    tracker = memray.Tracker(options["exact"])
-    tracker.__enter__()
+
+def _start_lines(options: dict[str, str], code: CodeType) -> Callable[[], None]:
+    """Measure line by line: what `@profile` names, or the program's whole file if it names nothing."""
+    sys.path.append(options["lines"])  # where memlens is, should this interpreter not have it
+    try:
+        from memlens.measure.lines import LineProfiler
+    except ImportError as error:
+        sys.exit(f"memlens: --lines needs memlens in the program's Python: {error}")
+    finally:
+        sys.path.remove(options["lines"])
+    named = _uses_profile(code.co_filename)
+    profiler = LineProfiler(
+        files=() if named else (code.co_filename,),
+        backend=options.get("backend"),
+        python_level="python_level" in options,
+    )
+    global add_function
+    add_function = profiler.add_function
+
+    def tell() -> None:
+        try:
+            tables = [table.to_dict() for table in profiler.tables()]
+        except RuntimeError:
+            return  # the program changed a table under us: the next time, or the last, will do
+        _channel.say("lines", tables=tables)
+
+    profiler.enable()
+    stop = _repeat(tell, TABLES_SECONDS)
 
     def finish() -> None:
-        tracker.__exit__(None, None, None)
+        profiler.disable()
+        stop()
 
     return finish
 
 
+def _uses_profile(file: str) -> bool:
+    """Whether a file decorates something with a `profile` that it does not import or define itself."""
+    import ast
+
+    with open(file, "rb") as source:
+        tree = ast.parse(source.read())
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    own = {alias.asname or alias.name for node in imports for alias in node.names}
+    decorators = [d for node in ast.walk(tree) for d in getattr(node, "decorator_list", [])]
+    names = {getattr(getattr(d, "func", d), "id", None) for d in decorators}
+    return "profile" in names and "profile" not in own
+
+
 # option -> what starts it and gives its end
-_STARTS: dict[str, Callable[[dict[str, str]], Callable[[], None]]] = {
+_STARTS: dict[str, Callable[[dict[str, str], CodeType], Callable[[], None]]] = {
     "python_level": _start_python_level,
     "live": _start_top_lines,
-    "exact": _start_exact,
+    "lines": _start_lines,
 }

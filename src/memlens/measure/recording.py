@@ -6,7 +6,7 @@ import os
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from memlens.measure.gpus import Gpus
 from memlens.measure.readers import reader_for
 from memlens.measure.sampler import Sampler, now_us
 from memlens.model import Assumption, Mark, Process, Sample, Span, Trace
+from memlens.records import memray_capture
 
 _SPAN_KEYS = ("started_us", "ended_us", "start_bytes", "end_bytes", "level")
 FIRST_INTERVAL = 0.005  # seconds; grows to the interval asked for, so that short programs have samples too
@@ -45,8 +46,8 @@ class Settings:
     include_children: bool = False  # show the sum over processes instead of each
     timeout_s: float | None = None
     inside: dict[str, object] = field(default_factory=dict)  # options of bootstrap.py
+    exact: bool = False  # every allocation, through memray
     bare: bool = False  # start the program as it is, with nothing of ours inside
-    streams: dict[str, int] = field(default_factory=dict)  # "stdout", "stderr" -> descriptor, if not ours
 
 
 class Recording:
@@ -57,6 +58,7 @@ class Recording:
         self.sink = open_sink(trace) if open_sink is not None else None
         self.sink_error: str | None = None
         self.top_lines: list[tuple[str, int]] = []
+        self.lines: list[dict[str, Any]] = []  # `LineTable.to_dict()`, as of the last time they were told
 
     def add(self, *items: Any) -> None:
         for item in items:
@@ -98,6 +100,8 @@ class Recording:
                     return Sample(time_us, pid, python_bytes=int(message["bytes"]))
                 case "peak":
                     return self._raise_peak(pid, int(message["bytes"]))
+                case "lines":
+                    self.lines = [dict(table) for table in message["tables"]]
                 case "top":
                     self.top_lines = [(str(where), int(size)) for where, size in message["lines"]]
         except (KeyError, ValueError, TypeError):
@@ -128,16 +132,25 @@ def record_program(
     settings: Settings,
     open_sink: OpenSink | None = None,
     on_tick: OnTick | None = None,
+    streams: Mapping[str, int] | None = None,
 ) -> Recording:
-    """Run a program to its end and record it. Its exit code is the trace's metadata `exit_code`."""
-    options = None if settings.bare else {"interval": settings.interval_s, **settings.inside}
+    """Run a program to its end and record it. Its exit code is the trace's metadata `exit_code`.
+
+    `streams` gives descriptors for its "stdout" and "stderr" where they are not to be ours.
+    """
     recording = Recording(open_sink, Trace("measured", metadata=_metadata(settings, program.words)))
-    descriptor, channel = tempfile.mkstemp(prefix="memlens-")
-    os.close(descriptor)
-    listener = Listener(channel)
-    try:
-        argv = program.argv(options)
-        with programs.started(argv, {**os.environ, VARIABLE: channel}, settings.streams) as process:
+    with tempfile.TemporaryDirectory(prefix="memlens-") as folder:
+        channel, capture = os.path.join(folder, "channel"), os.path.join(folder, "capture")
+        open(channel, "wb").close()
+        options = {"interval": settings.interval_s, **settings.inside}
+        if settings.exact:
+            options["exact"] = capture
+        argv = program.argv(None if settings.bare else options)
+        environment = {**os.environ, VARIABLE: channel}
+        with (
+            Listener(channel) as listener,
+            programs.started(argv, environment, streams or {}) as process,
+        ):
             waiter = programs.Waiter(process)
             root = Process(process.pid, programs.name(program), None, now_us())
             recording.add(root)
@@ -147,11 +160,24 @@ def record_program(
                 pass  # the recording timed out; the program has not ended
             recording.hear(listener)
             ended = sampler.finish(now_us(), process.returncode, waiter.peak_rss_bytes)
+        if settings.exact:
+            _add_allocations(recording, capture)
         _end(recording, sampler, ended)
-    finally:
-        listener.close()
-        os.unlink(channel)
     return recording
+
+
+def _add_allocations(recording: Recording, capture: str) -> None:
+    """What memray recorded, after the samples; a note where it recorded nothing that can be read."""
+    try:
+        exact = memray_capture.load(capture)
+    except RecordError as error:
+        recording.add(Assumption("no allocations were recorded", str(error)))
+        return
+    recording.add(*exact.assumptions, *(event for event in exact.events if not isinstance(event, Sample)))
+    recording.metadata(
+        allocations=exact.metadata["allocations"],
+        peak_allocated_bytes=exact.metadata["peak_allocated_bytes"],
+    )
 
 
 def record_pid(
@@ -221,7 +247,8 @@ def _end(recording: Recording, sampler: Sampler, ended: list[Process]) -> None:
     recording.metadata(
         exit_code=sampler.program.exit_code,
         gpu=_gpu_note(recording.trace, sampler.gpus),
-        top_lines=[list(line) for line in recording.top_lines],
+        **({"top_lines": [list(line) for line in recording.top_lines]} if recording.top_lines else {}),
+        **({"lines": recording.lines} if recording.lines else {}),
     )
     recording.close()
 

@@ -6,18 +6,22 @@ is, which is what its owners are read from; the trace says so in its assumptions
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from memlens.errors import MissingExtra, RecordError
-from memlens.model import Alloc, Assumption, Event, Frame, Free, Sample, Site, Trace
-from memlens.records.stacks import site_of
+from memlens.model import NOWHERE, Alloc, Assumption, Event, Frame, Free, Sample, Site, Trace
 
 MAGIC = b"memray"
 MOST_EVENTS = 300_000  # about 2 s and 150 MB to convert here (2 cores, Python 3.11)
 _FREES = ("FREE", "MUNMAP", "PYMALLOC_FREE")
 _OURS = ("bootstrap.py", "inside.py")  # what `memlens run` puts below the program's own frames
+
+
+# Python code that is not the user's: installed packages, the standard library
+_LIBRARY = re.compile(r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen ")
 
 
 def sniff(head: bytes) -> bool:
@@ -32,8 +36,11 @@ def load(path: str | Path) -> Trace:
     except ImportError:
         raise MissingExtra("memray", "exact", "a capture of every allocation") from None
     try:
-        with memray.FileReader(path) as reader:
+        reader = memray.FileReader(path)
+        try:
             return _convert(memray, reader)
+        finally:
+            reader.close()
     except (OSError, RuntimeError, ValueError) as error:
         raise RecordError(f"memray cannot read {path}: {error}") from error
 
@@ -80,8 +87,16 @@ class Sites:
             stack = [Frame(file, line, function) for function, file, line in record.stack_trace()]
             while stack and stack[-1].file.endswith(_OURS):
                 stack.pop()
-            site = self._known[record.stack_id] = site_of(tuple(stack))
+            site = self._known[record.stack_id] = _site(tuple(stack))
         return site
+
+
+def _site(frames: tuple[Frame, ...]) -> Site:
+    """The innermost line of the user's code; a library's where there is no other."""
+    place = next(
+        (frame for frame in frames if not _LIBRARY.search(frame.file)), frames[0] if frames else None
+    )
+    return Site(place.file, place.line, place.function, frames=frames) if place else NOWHERE
 
 
 def _one_by_one(records: Iterator[Any], frees: set[int], mapped: int, sites: Sites) -> Iterator[Event]:

@@ -162,7 +162,7 @@ def describe(found: Usage) -> str:
             text += f"; with {with_children} {format_bytes(found.whole[figure].bytes)}"
         if own and "rss" in found.program and own.readings < found.program["rss"].readings:
             # read less often, as it costs more: what lay between the readings was not seen
-            text = f"at least {text} ({own.readings} readings)"
+            text = f"at least {text} ({own.readings} reading{'s' if own.readings > 1 else ''})"
         if found.whole[figure].bytes or figure != "swap":
             lines.append(f"  peak {words:<34}{text}")
     if found.gpu_note:
