@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from memlens.errors import RecordError
 from memlens.model import Trace
-from memlens.records import mprofile, native, torch_snapshot
+from memlens.records import memray_capture, mprofile, native, torch_snapshot
 
 
 class Format(NamedTuple):
@@ -23,6 +23,7 @@ FORMATS: list[Format] = [
     Format("memlens record", native.sniff, native.load),
     Format("mprof record", mprofile.sniff, mprofile.load),
     Format("torch CUDA memory snapshot", torch_snapshot.sniff, torch_snapshot.load),
+    Format("memray capture", memray_capture.sniff, memray_capture.load),
 ]
 _SNIFFED_BYTES = 4096
 

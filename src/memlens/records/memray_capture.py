@@ -6,27 +6,25 @@ is, which is what its owners are read from; the trace says so in its assumptions
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from memlens.errors import MissingExtra, RecordError
-from memlens.model import NOWHERE, Alloc, Assumption, Event, Frame, Free, Sample, Site, Trace
+from memlens.model import Alloc, Assumption, Event, Frame, Free, Process, Sample, Site, Trace
+from memlens.records.stacks import site_of
 
 MAGIC = b"memray"
+LZ4 = bytes.fromhex("04224d18")  # the magic of an LZ4 frame, little-endian
 MOST_EVENTS = 300_000  # about 2 s and 150 MB to convert here (2 cores, Python 3.11)
 _FREES = ("FREE", "MUNMAP", "PYMALLOC_FREE")
 _OURS = ("bootstrap.py", "inside.py")  # what `memlens run` puts below the program's own frames
 
 
-# Python code that is not the user's: installed packages, the standard library
-_LIBRARY = re.compile(r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen ")
-
-
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a memray capture."""
-    return head.startswith(MAGIC)
+    """Whether a file that begins with these bytes is a memray capture; memray may have compressed it."""
+    return head.startswith(MAGIC) or (head.startswith(LZ4) and MAGIC in head[:64])
 
 
 def load(path: str | Path) -> Trace:
@@ -55,6 +53,7 @@ def _convert(memray: Any, reader: Any) -> Trace:
             "allocations": about.total_allocations,
             "peak_allocated_bytes": about.peak_memory,
         },
+        processes=[Process(about.pid, about.command_line, None, _microseconds(about.start_time))],
     )
     sites = Sites()
     if about.total_allocations <= MOST_EVENTS:
@@ -75,6 +74,10 @@ def _convert(memray: Any, reader: Any) -> Trace:
     return trace
 
 
+def _microseconds(moment: datetime | None) -> int:
+    return round(moment.timestamp() * 1e6) if moment is not None else 0
+
+
 class Sites:
     """Sites by memray's number of a stack: each stack is read once."""
 
@@ -87,16 +90,8 @@ class Sites:
             stack = [Frame(file, line, function) for function, file, line in record.stack_trace()]
             while stack and stack[-1].file.endswith(_OURS):
                 stack.pop()
-            site = self._known[record.stack_id] = _site(tuple(stack))
+            site = self._known[record.stack_id] = site_of(tuple(stack))
         return site
-
-
-def _site(frames: tuple[Frame, ...]) -> Site:
-    """The innermost line of the user's code; a library's where there is no other."""
-    place = next(
-        (frame for frame in frames if not _LIBRARY.search(frame.file)), frames[0] if frames else None
-    )
-    return Site(place.file, place.line, place.function, frames=frames) if place else NOWHERE
 
 
 def _one_by_one(records: Iterator[Any], frees: set[int], mapped: int, sites: Sites) -> Iterator[Event]:
