@@ -33,7 +33,8 @@ def _is_users(file: str) -> bool:
 
 def last_line(error: BaseException) -> str:
     """`ValueError: depth must be positive`: the first line of what Python itself would print last."""
-    return traceback.format_exception_only(error)[-1].strip().splitlines()[0].rstrip()
+    lines = [line.strip() for line in traceback.format_exception_only(error)[-1].splitlines() if line.strip()]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def place(error: BaseException) -> str:

@@ -19,8 +19,10 @@ def enable(model: nn.Module, name: str) -> Assumption:
     Raises UsageError where a model neither offers it nor has repeated blocks.
     """
     if getattr(model, "supports_gradient_checkpointing", False):
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        return Assumption("checkpointing as gradient_checkpointing_enable() does it", "non-reentrant")
+        # the older name warns since transformers 5
+        newer = getattr(model, "activation_checkpointing_enable", None)
+        (newer or model.gradient_checkpointing_enable)()
+        return Assumption("checkpointing as transformers does it", "the model offers it")
     if hasattr(model, "set_grad_checkpointing"):
         model.set_grad_checkpointing(True)
         return Assumption("checkpointing as set_grad_checkpointing() does it", "the model offers it")

@@ -108,7 +108,7 @@ def from_transformers(name: str, arguments: dict[str, Any]) -> Build:
     cls = _model_class(transformers, config)
 
     def inputs(seq_len: int | None, training: bool) -> tuple[InputSpec, ...]:
-        return hf_inputs(config, cls.__name__, seq_len, training)
+        return hf_inputs(config, cls, seq_len, training)
 
     why = "batches are taken as full; a mask adds a copy of itself"
     note = Assumption(f"{cls.__name__}, no padding mask", why)
@@ -157,22 +157,62 @@ def _model_class(transformers: Any, config: Any) -> Any:
     raise TargetError(f"transformers has no model for a {type(config).__name__}")
 
 
-def hf_inputs(config: Any, kind: str, seq_len: int | None, training: bool) -> tuple[InputSpec, ...]:
-    """What a transformers model of class `kind` is fed: images or token numbers, and labels in training."""
-    text = getattr(config, "get_text_config", lambda: config)()
-    if hasattr(config, "image_size") and not hasattr(text, "vocab_size"):
-        if seq_len is not None:
-            raise UsageError(f"--seq-len {seq_len} has no meaning for images", hint="--input sets their size")
-        size = config.image_size
-        height, width = size if isinstance(size, (tuple, list)) else (size, size)
-        main = InputSpec((getattr(config, "num_channels", 3), height, width), None, "pixel_values")
-        labels = [InputSpec((), torch.int64, "labels")] if "Classification" in kind else []
-        return (main, *labels) if training else (main,)
-    length = _length(text, seq_len)
-    ids = InputSpec((length,), torch.int64, "input_ids")
-    if not training:
-        return (ids,)
-    return (ids, *_text_labels(kind, length))
+def hf_inputs(config: Any, cls: Any, seq_len: int | None, training: bool) -> tuple[InputSpec, ...]:
+    """What a transformers model of class `cls` is fed, and its labels in training.
+
+    Token numbers, images of the size that the config names, or the spectrogram of a speech model. Raises
+    UsageError for a model whose inputs the config does not tell.
+    """
+    main = getattr(cls, "main_input_name", "input_ids")
+    if seq_len is not None and main != "input_ids":
+        raise UsageError(f"--seq-len {seq_len} has no meaning for {main}", hint="--input sets its shape")
+    if hasattr(config, "vision_config") and hasattr(config, "text_config"):
+        raise UsageError(
+            f"{cls.__name__} takes images and text",
+            hint="pass both: --input input_ids=int64:77 --input pixel_values=3x224x224",
+        )
+    shape, labels = _MAIN_INPUTS.get(main, _unknown_input)(config, cls, seq_len)
+    dtype = torch.int64 if main == "input_ids" else None
+    specs = (InputSpec(shape, dtype, main),)
+    if training:
+        return (*specs, *labels)
+    if getattr(config, "is_encoder_decoder", False):  # the decoder reads what it would learn
+        return (*specs, *(InputSpec(label.shape, label.dtype, "decoder_input_ids") for label in labels))
+    return specs
+
+
+Shape = tuple[int, ...]
+
+
+def _tokens(config: Any, cls: Any, seq_len: int | None) -> tuple[Shape, list[InputSpec]]:
+    length = _length(getattr(config, "get_text_config", lambda: config)(), seq_len)
+    return (length,), _text_labels(cls.__name__, length)
+
+
+def _pixels(config: Any, cls: Any, seq_len: int | None) -> tuple[Shape, list[InputSpec]]:
+    size = getattr(config, "image_size", None)
+    if size is None or not cls.__name__.endswith(("ForImageClassification", "Model")):
+        return _unknown_input(config, cls, seq_len)
+    height, width = size if isinstance(size, (tuple, list)) else (size, size)
+    labels = [InputSpec((), torch.int64, "labels")] if "Classification" in cls.__name__ else []
+    return (getattr(config, "num_channels", 3), height, width), labels
+
+
+def _spectrogram(config: Any, cls: Any, seq_len: int | None) -> tuple[Shape, list[InputSpec]]:
+    # the encoder halves the length before it adds positions (transformers, modeling_whisper.py)
+    shape = (config.num_mel_bins, 2 * config.max_source_positions)
+    return shape, [InputSpec((config.max_target_positions,), torch.int64, "labels")]
+
+
+def _unknown_input(config: Any, cls: Any, seq_len: int | None) -> tuple[Shape, list[InputSpec]]:
+    main = getattr(cls, "main_input_name", "its input")
+    raise UsageError(
+        f"the config does not say how large {main} of {cls.__name__} is",
+        hint=f"pass the shape of one sample, and labels if it trains: --input {main}=3x512x512",
+    )
+
+
+_MAIN_INPUTS = {"input_ids": _tokens, "pixel_values": _pixels, "input_features": _spectrogram}
 
 
 def _text_labels(kind: str, length: int) -> list[InputSpec]:
@@ -186,12 +226,11 @@ def _text_labels(kind: str, length: int) -> list[InputSpec]:
 
 
 def _length(config: Any, seq_len: int | None) -> int:
-    longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    named = (getattr(config, key, None) for key in ("max_position_embeddings", "n_positions"))
+    longest = next((n for n in named if isinstance(n, int) and n > 0), None)
     if seq_len is None:
         return min(DEFAULT_SEQUENCE, longest) if longest else DEFAULT_SEQUENCE
-    absolute = (
-        getattr(config, "rope_parameters", None) is None and getattr(config, "rope_theta", None) is None
-    )
+    absolute = getattr(config, "rope_parameters", None) is None and getattr(config, "rope_theta", None) is None
     if longest and seq_len > longest and absolute:
         raise UsageError(f"--seq-len {seq_len} is longer than the {longest} positions of the model")
     return seq_len
