@@ -230,7 +230,9 @@ def _length(config: Any, seq_len: int | None) -> int:
     longest = next((n for n in named if isinstance(n, int) and n > 0), None)
     if seq_len is None:
         return min(DEFAULT_SEQUENCE, longest) if longest else DEFAULT_SEQUENCE
-    absolute = getattr(config, "rope_parameters", None) is None and getattr(config, "rope_theta", None) is None
+    absolute = (
+        getattr(config, "rope_parameters", None) is None and getattr(config, "rope_theta", None) is None
+    )
     if longest and seq_len > longest and absolute:
         raise UsageError(f"--seq-len {seq_len} is longer than the {longest} positions of the model")
     return seq_len
