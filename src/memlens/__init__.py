@@ -20,6 +20,7 @@ _PUBLIC: dict[str, str] = {
     "profile": "memlens.integrations.profile",
     "memory_usage": "memlens.measure.usage",
     "LineProfiler": "memlens.measure.lines",
+    "load_ipython_extension": "memlens.notebook",
     "simulate": "memlens.simulation.context",
     "Prediction": "memlens.scenarios.prediction",
     "predict": "memlens.scenarios.predict",

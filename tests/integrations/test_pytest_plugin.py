@@ -1,0 +1,51 @@
+"""The pytest plugin, run by pytest on small test files in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+import pytest
+
+@pytest.mark.limit_memory("24 MB")
+def test_small():
+    bytearray(10 << 20)
+
+@pytest.mark.limit_memory("24 MB")
+def test_large():
+    bytearray(40 << 20)
+
+@pytest.mark.limit_memory("24 MB")
+def test_fails_for_its_own_reason():
+    assert False
+
+@pytest.mark.limit_memory
+def test_without_a_size():
+    pass
+
+def test_fixture(memory):
+    with memory.measure() as used:
+        kept = bytearray(40 << 20)
+        bytearray(60 << 20)
+    assert abs(used.net_bytes - (40 << 20)) < 1 << 20
+    assert abs(used.peak_bytes - (100 << 20)) < 1 << 20
+"""
+
+
+def test_a_limit_fails_the_test_that_needs_more(tmp_path: Path) -> None:
+    """24 MB allow 10 MiB and not 40, by a temporary that is gone when the test ends; the fixture measures."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-p", "memlens.integrations.pytest_plugin", "-rA", "-q"]
+    command += ["--strict-markers", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=60)
+    for name in ("test_small", "test_fixture"):
+        assert re.search(f"PASSED .*test_it.py::{name}", run.stdout), run.stdout
+    assert re.search(r"test_large needed (39\.[5-9]|40\.)\d* MiB at its peak", run.stdout)
+    assert "22.89 MiB is its limit" in run.stdout
+    assert re.search(r"FAILED .*::test_fails_for_its_own_reason", run.stdout)
+    assert "limit_memory takes one size" in run.stdout
+    assert "3 failed, 2 passed" in run.stdout

@@ -1,0 +1,127 @@
+"""%memit and %mprun, in a real IPython shell without setuptools."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("IPython")
+from IPython.core.interactiveshell import InteractiveShell
+
+CLASSIC = re.compile(r"peak memory: \d+\.\d\d MiB, increment: -?\d+\.\d\d MiB\n")
+
+
+def fresh(size: int) -> mmap.mmap:
+    """`size` bytes from the system, touched: malloc would serve them from memory that it kept."""
+    block = mmap.mmap(-1, size)
+    block[::4096] = b"x" * -(-size // 4096)
+    return block
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "memlens")
+    shell.user_ns["fresh"] = fresh
+    yield shell
+    shell.history_manager.end_session()
+    InteractiveShell.clear_instance()
+
+
+def run(shell: Any, code: str) -> Any:
+    outcome = shell.run_cell(code)
+    outcome.raise_error()
+    return outcome.result
+
+
+def test_memit_prints_the_classic_line(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Loaded with %load_ext on IPython 9 without setuptools, and what the statement assigns stays."""
+    run(shell, "%memit x = 10 + 5")
+    assert CLASSIC.fullmatch(capsys.readouterr().out)
+    assert shell.user_ns["x"] == 15
+
+
+def test_memit_runs_the_statement_once_and_its_setup_before(shell: Any) -> None:
+    """%%memit: the first line is not measured; -o returns, -q is silent, -r repeats."""
+    run(shell, "calls = []")
+    result = run(shell, "%%memit -o -q block = fresh(50 << 20)\ncalls.append(len(block))")
+    assert shell.user_ns["calls"] == [50 << 20]
+    assert max(result.mem_usage) - result.baseline < 5
+    result = run(shell, "%memit -r 3 -o -q calls.append(1)")
+    assert (len(shell.user_ns["calls"]), len(result.mem_usage), result.repeat) == (4, 3, 3)
+    assert "peak memory" in result._repr_html_()
+
+
+def test_memit_sees_a_short_peak_and_says_the_same_each_time(shell: Any) -> None:
+    """A list of 10^6 objects three times: what Python held at its peak is the same, re-used or not."""
+    results = [run(shell, "%memit -p -o -q [object() for _ in range(10**6)]") for _ in range(3)]
+    peaks = [result.python_peaks[0] for result in results]
+    assert max(peaks) - min(peaks) < 0.1
+    assert peaks[0] == pytest.approx((10**6 * 16 + 8_448_728) / 2**20, abs=0.6)  # objects and the list
+    blocks = [run(shell, "%memit -o -q fresh(100 << 20)") for _ in range(3)]
+    assert [max(b.mem_usage) - b.baseline for b in blocks] == pytest.approx([100] * 3, abs=2)
+
+
+def test_children_are_counted_and_no_monitor_is(shell: Any) -> None:
+    """-c with no child adds nothing: no helper process is among the children."""
+    result = run(shell, "%memit -c -o -q pass")
+    assert max(result.mem_usage) - result.baseline < 5
+
+
+def test_mprun_profiles_a_function_that_was_defined_in_a_cell(
+    shell: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its source is in the table, as text and as HTML, and -T writes it to a file."""
+    run(shell, "def f(n):\n    block = fresh(n)\n    return len(block)")
+    file = tmp_path / "out.txt"
+    profiler = run(shell, f"%mprun -r -T {file} -f f f(40 << 20)")
+    assert "block = fresh(n)" in file.read_text()
+    (table,) = profiler.tables()
+    assert table.body[0].peak_bytes == pytest.approx(40 << 20, abs=1 << 20)
+    assert "Line Contents" in capsys.readouterr().out
+
+    from memlens.notebook.host import LineReport
+
+    page = LineReport(profiler)._repr_html_()
+    assert "<table>" in page
+    assert "block = fresh(n)" in page
+
+
+def test_mprun_of_a_cell_and_several_functions(shell: Any) -> None:
+    """%%mprun runs the cell; each -f has its table."""
+    run(shell, "def f():\n    return g()\ndef g():\n    return 1")
+    profiler = run(shell, "%%mprun -r -f f -f g\nfor _ in range(3):\n    f()")
+    assert [(table.function, table.calls) for table in profiler.tables()] == [("f", 3), ("g", 3)]
+
+
+def test_an_async_function_from_a_cell(shell: Any) -> None:
+    """Driven by asyncio.run within the measured statement."""
+    run(shell, "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1")
+    profiler = run(shell, "%mprun -r -f f asyncio.run(f())")
+    assert profiler.tables()[0].body[0].source.strip() == "await asyncio.sleep(0)"
+
+
+def test_a_failing_statement_fails_and_still_shows_its_table(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error reaches the cell; the lines up to it are shown."""
+    run(shell, "def f():\n    return 1 / 0")
+    with pytest.raises(ZeroDivisionError):
+        run(shell, "%mprun -f f f()")
+    assert "return 1 / 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ["%mprun f()", "%mprun -f nowhere 1", "%memit -r many 1"])
+def test_wrong_options_are_one_line(shell: Any, line: str) -> None:
+    """A usage error of IPython's, which prints without a traceback."""
+    from IPython.core.error import UsageError
+
+    with pytest.raises(UsageError):
+        run(shell, line)
