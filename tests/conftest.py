@@ -17,3 +17,12 @@ def shared() -> Path:
     if not (folder / "truth").is_dir():
         pytest.skip(f"no recorded truths at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def same_memlens_in_subprocesses() -> None:
+    """Tests start programs in other directories: a relative PYTHONPATH would lead nowhere there."""
+    import memlens
+
+    source = str(Path(memlens.__file__).resolve().parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
