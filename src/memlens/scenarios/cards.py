@@ -5,6 +5,7 @@ from __future__ import annotations
 from memlens.devices import Gpu, all_gpus
 from memlens.model import Alloc, Assumption, Category, Trace
 from memlens.scenarios.prediction import Card
+from memlens.units import format_bytes
 
 # simulated where no card is named: it has the kernels (flash attention, bf16) of the cards in use today
 REFERENCE = "A100 80GB"
@@ -14,6 +15,17 @@ SAME_KERNELS = Assumption(
     "on the others the CUDA context and cuBLAS's workspace are theirs; kernels that older cards choose "
     "differently are not; name a card with --gpu",
 )
+
+
+def card_assumptions(gpu: Gpu) -> list[Assumption]:
+    """What is guessed about the card itself: which one a name meant, and a memory that nobody has read."""
+    found = []
+    if gpu.note:
+        found.append(Assumption(f"the card is {gpu.name}", gpu.note))
+    elif not gpu.verified:
+        size = format_bytes(gpu.memory_bytes)
+        found.append(Assumption(f"{gpu.name} has {size}", f"no reading of this card is known: {gpu.source}"))
+    return found
 
 
 def cards_for(trace: Trace, reference: Gpu, process_bytes: int, high_process_bytes: int) -> tuple[Card, ...]:

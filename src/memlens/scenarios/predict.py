@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # with sympy 1.2 s: meta kernels load it, so before the clock
 
 from memlens import __version__
 from memlens.devices import Gpu, find_gpu
-from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, cards_for
+from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions, cards_for
 from memlens.scenarios.inputs import read_inputs
 from memlens.scenarios.prediction import Prediction, build_prediction
 from memlens.scenarios.scenario import Scenario, make_scenario
@@ -85,8 +86,8 @@ def _simulate(
         prepared = prepare(sim, target, scenario)
         (train if scenario.training else infer)(sim, prepared, scenario, progress)
         described = describe(scenario, prepared)
-        if not asked:
-            sim.assume(SAME_KERNELS)
+        for assumption in card_assumptions(sim.gpu) if asked else (SAME_KERNELS,):
+            sim.assume(assumption)
         del prepared
     elapsed = time.perf_counter() - started
     prediction = build_prediction(
