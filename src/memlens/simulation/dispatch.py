@@ -142,6 +142,8 @@ class DispatchMode(TorchDispatchMode):
                 and engine.called_by_engine(2)
                 and engine.in_place(self.ledger, func, args, node)
             ):
+                if op.scratch is not None and self.ledger.is_cuda(args[0]):
+                    self._scratch(op, args, kwargs, args[0])
                 return args[0]
         metas: list[Tensor] = []
         reals: list[Tensor] = []
@@ -274,18 +276,19 @@ class DispatchMode(TorchDispatchMode):
 
     def _scratch(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         sim = self.sim
-        frees = []
-        if op.scratch is not None:
-            sizes = op.scratch.sizes(sim, args, kwargs, out)
-            site = sim.site(op.name)
-            frees = [
-                self.ledger.scratch(size, op.scratch.category, site, sim.stream)
-                for size in ((sizes,) if isinstance(sizes, int) else sizes)
-            ]
         if op.uses_blas:
             sim.blas_workspace(op.name)
-        for free in reversed(frees):
-            free()
+        if op.scratch is None:
+            return
+        sizes = op.scratch.sizes(sim, args, kwargs, out)
+        if not sizes:
+            return
+        site = sim.site(op.name)
+        steps: Any = sizes if type(sizes) is list else [(sizes,) if isinstance(sizes, int) else sizes]
+        for step in steps:
+            frees = [self.ledger.scratch(size, op.scratch.category, site, sim.stream) for size in step]
+            for free in reversed(frees):
+                free()
 
 
 def _describe(values: Any, metas: list[Tensor], reals: list[Tensor], key: list[Any]) -> None:

@@ -8,23 +8,11 @@ from memlens.simulation.rules.reduction_config import Chip, Reduction
 
 torch = pytest.importorskip("torch")
 
-import memlens  # noqa: E402
-from memlens.model import Alloc  # noqa: E402
+from asked import asked  # noqa: E402
 
 pytestmark = pytest.mark.torch
 A100 = Chip(108)
 FLOAT = Reduction(4, 4)
-
-
-def scratch_of(operation, *shapes, dtype=torch.float32, gpu="A100 40GB") -> list[int]:
-    """Bytes asked for while `operation` runs on inputs of these shapes, in order."""
-    with memlens.simulate(gpu=gpu) as sim:
-        inputs = [torch.empty(shape, dtype=dtype, device="cuda") for shape in shapes]
-        before = len(sim.events)
-        kept = operation(*inputs)
-        asked = [event.requested for event in sim.events[before:] if isinstance(event, Alloc)]
-        del kept
-    return asked
 
 
 def test_a_gain_s_gradient_over_2048_rows_takes_16_mib() -> None:
@@ -65,33 +53,33 @@ def test_a_small_card_splits_less() -> None:
 
 def test_a_sum_allocates_output_staging_semaphores() -> None:
     """What the simulation asks its allocator for."""
-    assert scratch_of(lambda x: x.sum((0, 1)), (4, 512, 1024)) == [4096, 16_777_216, 32]
+    assert asked(lambda x: x.sum((0, 1)), (4, 512, 1024)) == [4096, 16_777_216, 32]
 
 
 def test_a_variance_accumulates_16_bytes() -> None:
     """Welford's four numbers: four times the staging of a sum of the same launch."""
     plain = Reduction(4, 4, vector=2).scratch((1 << 20,), (1,), (0,), A100)
-    assert scratch_of(torch.var, (1 << 20,)) == [4, 4 * plain[0], 4]
+    assert asked(torch.var, (1 << 20,)) == [4, 4 * plain[0], 4]
 
 
 def test_a_mask_is_counted_in_a_copy_of_int64() -> None:
     """`mask.sum()` copies a bool tensor to eight times its size."""
-    asked = scratch_of(lambda x: x.sum(-1), (64, 1024), dtype=torch.bool)
-    assert asked == [64 * 8, 64 * 1024 * 8]
+    found = asked(lambda x: x.sum(-1), (64, 1024), dtype=torch.bool)
+    assert found == [64 * 8, 64 * 1024 * 8]
 
 
 def test_bfloat16_to_float32_needs_no_copy() -> None:
     """The kernel reads 16-bit types itself."""
-    asked = scratch_of(lambda x: x.sum(-1, dtype=torch.float32), (64, 1024), dtype=torch.bfloat16)
-    assert asked == [64 * 4]
+    found = asked(lambda x: x.sum(-1, dtype=torch.float32), (64, 1024), dtype=torch.bfloat16)
+    assert found == [64 * 4]
 
 
 def test_maxima_with_indices_stage_16_bytes() -> None:
     """argmax of 2**20 floats: as many partial results as a sum has, four times as wide."""
     staging, _ = FLOAT.scratch((1 << 20,), (1,), (0,), A100)
-    assert scratch_of(torch.argmax, (1 << 20,)) == [8, 4 * staging, 4]
+    assert asked(torch.argmax, (1 << 20,)) == [8, 4 * staging, 4]
 
 
 def test_logsumexp_holds_a_second_input() -> None:
     """exp(x - max) is as large as x."""
-    assert scratch_of(lambda x: x.logsumexp(-1), (32, 1024)) == [128, 128, 128, 131_072]
+    assert asked(lambda x: x.logsumexp(-1), (32, 1024)) == [128, 128, 128, 131_072]

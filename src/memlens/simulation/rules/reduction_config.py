@@ -136,7 +136,7 @@ def _power_below(size: int) -> int:
 def _axes(
     shape: Sequence[int], strides: Sequence[int], dims: set[int], item_bytes: int, out_item_bytes: int
 ) -> list[Axis]:
-    """The iteration as TensorIterator orders and merges it: reduced dimensions first, smallest stride first."""
+    """The iteration as TensorIterator orders and merges it: reduced dimensions first, small strides first."""
     axes: list[Axis] = []
     out_stride = out_item_bytes
     for number in range(len(shape) - 1, -1, -1):
@@ -191,8 +191,9 @@ def _compare(first: Axis, second: Axis) -> int:
 
 def _halves(axes: list[Axis]) -> list[list[Axis]]:
     """The iteration, cut until every operand's offsets in bytes fit 32 bits (`with_32bit_indexing`)."""
-    reach = [1 + sum((axis.size - 1) * getattr(axis, operand) for axis in axes) for operand in ("out", "into")]
-    if prod(axis.size for axis in axes) <= INT_MAX and max(reach) <= INT_MAX:
+    out = 1 + sum((axis.size - 1) * axis.out for axis in axes)
+    into = 1 + sum((axis.size - 1) * axis.into for axis in axes)
+    if max(out, into, prod(axis.size for axis in axes)) <= INT_MAX:
         return [axes]
     extents = [(axis.size - 1) * max(axis.out, axis.into) for axis in axes]
     cut = max(range(len(axes) - 1, -1, -1), key=extents.__getitem__)

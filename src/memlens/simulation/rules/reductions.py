@@ -60,7 +60,7 @@ def reduction_bytes(
     # max_reduce_threads: 512, 256 for complex128
     kernel = Reduction(dtype.itemsize, value, vector, 256 if dtype is torch.complex128 else 512)
     chip = _chip(sim.gpu.multiprocessors, sim.gpu.compute_capability)
-    found = kernel.scratch(shape, strides, over, chip, out.itemsize)
+    found: Sizes = kernel.scratch(shape, strides, over, chip, out.itemsize)
     if dtype in _HALVES and out is dtype and _reaches_beyond_int(shape, strides, dtype.itemsize):
         # the parts of such a reduction meet in a buffer of the accumulator's type (AccumulationBuffer)
         kept = 1

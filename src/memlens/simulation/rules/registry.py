@@ -3,7 +3,8 @@
 - `@operator("aten::item")` replaces the meta kernel of an operator: the function gets (sim, args, kwargs)
   and returns what the operator returns. Runs below autograd.
 - `@scratch("aten::sort.stable", why=...)` states what the CUDA kernel allocates beside its outputs: the
-  function gets (sim, args, kwargs, outputs) and returns bytes, or several sizes that live at the same time.
+  function gets (sim, args, kwargs, outputs) and returns bytes, a tuple of sizes that live at the same time,
+  or a list of such tuples that follow one another.
 - `@composite("aten::dropout", why=...)` replaces an operator that C++ would decompose by device: the function
   gets (sim, *the operator's own arguments) and is differentiable, for it runs above autograd.
 
@@ -36,7 +37,7 @@ Keywords = dict[str, Any]
 class Scratch(NamedTuple):
     """What a kernel allocates beside its outputs, why, and as what it is counted."""
 
-    sizes: Callable[[Simulation, Arguments, Keywords, Any], int | tuple[int, ...]]
+    sizes: Callable[[Simulation, Arguments, Keywords, Any], int | tuple[int, ...] | list[tuple[int, ...]]]
     why: str
     category: Category
 
