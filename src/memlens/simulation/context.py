@@ -88,6 +88,8 @@ def simulate(
             yield sim
     finally:
         _active.clear()
+        for finish in sim.at_end:
+            finish()
         settle(sim)
         sim.ledger.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -46,6 +46,8 @@ class Simulation:
         self.step = 0
         self.thread = threading.get_ident()
         self._handles: set[tuple[bool, int]] = set()
+        self.notes: dict[str, Any] = {}  # what a rule keeps for the length of the simulation
+        self.at_end: list[Callable[[], None]] = []  # run once, when the simulation has ended
 
     # annotations ------------------------------------------------------------------------------------
 

@@ -1,0 +1,195 @@
+"""Layer, RMS, group and batch normalisation, softmax and the losses on CUDA.
+
+Layer and RMS norm (ATen/native/cuda/layer_norm_kernel.cu) keep mean and 1/std per row in float32; the
+gradient of the gain takes partial sums only where there are more than 65,536 rows and few columns. Group
+norm (group_norm_kernel.cu) takes small float32 tables per (sample, channel). Inputs that are not contiguous
+are copied.
+"""
+
+from __future__ import annotations
+
+from math import isqrt, prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from memlens.model import Category
+from memlens.simulation.rules.indexing import copy_unless_contiguous
+from memlens.simulation.rules.reductions import argument, reduction_bytes
+from memlens.simulation.rules.registry import composite, find_operator, operator, scratch
+
+if TYPE_CHECKING:
+    from memlens.simulation.session import Simulation
+
+Steps = list[tuple[int, ...]]
+# LaunchGammaBetaBackwardCUDAKernel: partial sums over blocks of rows above this many rows
+MANY_ROWS = 64 * 1024
+COLUMNS_PER_BLOCK = 32
+ROWS_PER_BLOCK = 32
+MOST_BLOCKS = 64 * 1024 // 2
+
+
+def gain_partials(rows: int, columns: int, item_bytes: int, multiprocessors: int) -> int:
+    """Bytes of the partial sums of one gain's or bias' gradient, 0 where one pass does it.
+
+    >>> gain_partials(131_072, 768, 2, 108)  # 1,365 rows of 768 bfloat16
+    2096640
+    """
+    if rows <= MANY_ROWS or columns // COLUMNS_PER_BLOCK >= multiprocessors // 2:
+        return 0
+    across = -(-columns // COLUMNS_PER_BLOCK)
+    down = min(MOST_BLOCKS // across, -(-rows // ROWS_PER_BLOCK))
+    return down * columns * item_bytes
+
+
+@scratch("aten::native_layer_norm", why="inputs that are not contiguous are copied")
+def layer_norm(sim: Simulation, args: Any, kwargs: Any, out: Any) -> int:
+    return copy_unless_contiguous(args[0])
+
+
+def _gain_steps(sim: Simulation, grad: Tensor, source: Tensor, shape: Any, gains: list[Any]) -> Steps:
+    """Copies of the inputs, and with them each gain's partial sums and their sum over blocks."""
+    columns = prod(shape)
+    rows = source.numel() // max(columns, 1)
+    copies = (copy_unless_contiguous(grad), copy_unless_contiguous(source))
+    partial = gain_partials(rows, columns, source.dtype.itemsize, sim.gpu.multiprocessors)
+    wanted = [gain for gain in gains if isinstance(gain, Tensor)]
+    if not partial or not wanted:
+        return [copies]
+    held = (*copies, *(partial for _ in wanted))
+    row = columns * source.dtype.itemsize
+    blocks = torch.empty(partial // row, columns, dtype=source.dtype, device="meta")
+    return [(*held, row, *reduction_bytes(sim, blocks, (0,), source.dtype))]
+
+
+@scratch("aten::native_layer_norm_backward", why="partial sums of gamma's and beta's gradients")
+def layer_norm_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Steps:
+    """(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)."""
+    return _gain_steps(sim, args[0], args[1], args[2], [out[1], out[2]])
+
+
+@scratch("aten::_fused_rms_norm_backward", optional=True, why="partial sums of the gain's gradient")
+def rms_norm_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Steps:
+    """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
+    return _gain_steps(sim, args[0], args[1], args[2], [out[1]])
+
+
+if find_operator("aten::_fused_rms_norm_backward", optional=True) is not None:
+
+    class _FusedRmsNorm(torch.autograd.Function):
+        """CUDA's kernel and its gradient: keeps the input, the gain and 1/rms per row."""
+
+        @staticmethod
+        def forward(ctx: Any, source: Tensor, shape: Any, weight: Tensor | None, eps: float | None) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                out, rstd = torch.ops.aten._fused_rms_norm.default(source, shape, weight, eps)
+            ctx.save_for_backward(source, rstd, *(() if weight is None else (weight,)))
+            ctx.shape = shape
+            ctx.set_materialize_grads(False)
+            ctx.mark_non_differentiable(rstd)
+            return out, rstd
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+            source, rstd, *weight = ctx.saved_tensors
+            gain = weight[0] if weight else None
+            wanted = [ctx.needs_input_grad[0], bool(weight) and ctx.needs_input_grad[2]]
+            found = torch.ops.aten._fused_rms_norm_backward.default(
+                grad, source, ctx.shape, rstd, gain, wanted
+            )
+            return found[0], None, found[1], None
+
+    @composite("aten::_fused_rms_norm", why="one kernel on CUDA since torch 2.9; elsewhere six operators")
+    def fused_rms_norm(
+        sim: Simulation, source: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None
+    ) -> Any:
+        return _FusedRmsNorm.apply(source, shape, weight, eps)
+
+    @operator("aten::_fused_rms_norm")
+    def rms_norm_kernel(sim: Simulation, args: Any, kwargs: Any) -> Any:
+        """The output, and one float32 per row."""
+        source, shape = args[0], args[1]
+        dense = torch.empty(source.shape, dtype=source.dtype, device="meta")
+        kept = torch.float64 if source.dtype is torch.float64 else torch.float32
+        rows = (*source.shape[: source.dim() - len(shape)], *(1 for _ in shape))
+        rstd = torch.empty(rows, dtype=kept, device="meta")
+        name = "_fused_rms_norm"
+        copied = copy_unless_contiguous(source)
+        free = sim.ledger.scratch(copied, Category.TEMPORARY, sim.site(name), sim.stream)
+        sim.adopt(dense, name)
+        sim.adopt(rstd, name)
+        free()
+        return dense, rstd
+
+
+def _wide(dtype: torch.dtype) -> int:
+    return 8 if dtype is torch.float64 else 4
+
+
+@scratch("aten::native_group_norm", why="scale and shift per (sample, channel) in the wider type")
+def group_norm(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
+    """(input, weight, bias, N, C, HxW, group, eps). A norm without gain and bias needs no table."""
+    source, weight, bias, samples, channels, area = args[:6]
+    copied = 0 if _is_dense(source) else copy_unless_contiguous(source)
+    if area == 1 or (weight is None and bias is None):
+        return (copied,)
+    table = samples * channels * _wide(source.dtype)
+    return (copied, table, table)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Contiguous, or channels last: kernels that take both copy neither."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.is_contiguous() or (
+        tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()])
+    )
+
+
+def _closest_factor(number: int) -> int:
+    """The divisor of `number` nearest to its square root from below (ClosestFactor)."""
+    factor = isqrt(number)
+    while factor > 1 and number % factor:
+        factor -= 1
+    return max(factor, 1)
+
+
+@scratch("aten::native_group_norm_backward", why="sums and factors per (sample, channel)")
+def group_norm_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
+    """(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask).
+
+    ds and db are (N, C), c1 (N, C) with a gain, c2 and c3 (N, G); channels last adds (N, C, H', 2), where H'
+    is the divisor of the area next to its root.
+    """
+    grad, source, _, _, weight, samples, channels, area, groups = args[:9]
+    wide = _wide(source.dtype)
+    table, small = samples * channels * wide, samples * groups * wide
+    copies = tuple(0 if _is_dense(tensor) else copy_unless_contiguous(tensor) for tensor in (grad, source))
+    rows = 0 if source.is_contiguous() else table * 2 * _closest_factor(area)
+    factors = (table if weight is not None else 0, small, small) if isinstance(out[0], Tensor) else ()
+    return (*copies, table, table, rows, *factors)
+
+
+@scratch(
+    "aten::_softmax",
+    "aten::_log_softmax",
+    why="an input that is not contiguous is copied (SoftMax.cu, host_softmax)",
+)
+def softmax(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> int:
+    return copy_unless_contiguous(args[0])
+
+
+@scratch(
+    "aten::_softmax_backward_data",
+    "aten::_log_softmax_backward_data",
+    why="gradient and output are made contiguous (SoftMax.cu, host_softmax_backward)",
+)
+def softmax_backward(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
+    return (copy_unless_contiguous(args[0]), copy_unless_contiguous(args[1]))
+
+
+@scratch("aten::nll_loss_forward", "aten::nll_loss2d_forward", why="input and target are made contiguous")
+def nll_loss(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
+    weight = argument(args, kwargs, 2, "weight")
+    tensors = [args[0], args[1], *([] if weight is None else [weight])]
+    return tuple(copy_unless_contiguous(tensor) for tensor in tensors)
