@@ -60,6 +60,7 @@ class Sampler:
         self._shares_pace = Pace(COSTLY_SHARE)
         self._gpu_pace = Pace(COSTLY_SHARE)
         self._every_share = every_share
+        self._twins: set[int] = set()  # new children that looked just like their parents at the last tick
 
     def tick(self, time_us: int) -> list[Process | Sample]:
         """New processes, one sample of each living one, and the processes that ended."""
@@ -67,15 +68,18 @@ class Sampler:
         readings = {pid: reading for pid in family if (reading := self._reader.read(pid)) is not None}
         gpu = self._read_gpus()
         items: list[Process | Sample] = []
+        twins: set[int] = set()
         for pid, reading in readings.items():
             parent = family[pid]
-            if pid not in self.processes and parent is not None and readings.get(parent) == reading:
-                continue  # between vfork and exec: the memory it shows is its parent's, all of it
+            if pid not in self.processes and readings.get(parent or 0) == reading and pid not in self._twins:
+                twins.add(pid)  # likely between vfork and exec: what it shows is its parent's memory
+                continue
             items += self._meet(pid, parent, reading, time_us)
             sample = Sample(
                 time_us, pid, reading.rss_bytes, swap_bytes=reading.swap_bytes, gpu_bytes=gpu.get(pid)
             )
             items.append(sample)
+        self._twins = twins
         if self._every_share or self._shares_pace.due():
             with self._shares_pace.paid():
                 self._add_shares(item for item in items if isinstance(item, Sample))
