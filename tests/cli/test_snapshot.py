@@ -14,7 +14,7 @@ from memlens.allocator import replay
 from memlens.cli.main import COMMANDS
 from memlens.cli.snapshot import command
 from memlens.errors import UsageError
-from memlens.model import Alloc, Free, Site, Trace
+from memlens.model import Alloc, Free, Mark, Site, Trace
 from memlens.records.snapshot_writer import dumps
 from memlens.units import MIB
 
@@ -123,3 +123,17 @@ def test_pytorchs_own_viewer_opens_what_is_written(file: Path) -> None:
     data = pickle.loads(file.read_bytes())
     assert "Active Memory Timeline" in memory_viz.trace_plot(data)
     assert "36.0MiB" in memory_viz.trace(data)
+
+
+def test_growth_from_step_to_step(tmp_path: Path) -> None:
+    """Four steps that leave 2 MiB each behind: the terminal says so."""
+    events = [Alloc(number, 2 * MIB) for number in range(4)]
+    trace = replay(Trace("measured", events, marks=[Mark("step", number, number + 1) for number in range(4)]))
+    path = tmp_path / "growing.pickle"
+    path.write_bytes(dumps(trace))
+    assert document(str(path))["growth"] == {
+        "mark": "step",
+        "allocated_bytes": [0, 2 * MIB, 4 * MIB, 6 * MIB],
+        "bytes_per_step": 2 * MIB,
+    }
+    assert "+2.00 MiB each" in " ".join(CliRunner().invoke(command, [str(path)]).output.split())

@@ -284,3 +284,22 @@ def test_real_recordings_survive_a_round_trip(shared: Path, tmp_path: Path, name
         again = load_snapshot(path)
         assert again.events == trace.events
         assert again.baseline_allocated_bytes == trace.baseline_allocated_bytes
+
+
+def test_what_the_profiler_named_becomes_marks() -> None:
+    """Beginnings by time, counted by name; ends and other devices are left out."""
+    data = snapshot([event("oom", 0, 512, 10 * n, device_free=0) for n in range(4)])
+    named = {"stage": "START", "name": "step", "device": 0}
+    data["external_annotations"] = [
+        named | {"time_us": 1015},
+        named | {"time_us": 1018, "stage": "END"},
+        named | {"time_us": 1030},
+        named | {"time_us": 1030, "device": 1},
+    ]
+    assert trace_of(data).marks == [Mark("step", 2, 1, 15), Mark("step", 3, 2, 30)]
+
+
+def test_repeated_events_are_refused() -> None:
+    """One event dict ten times over, as only a file made to fill the memory has it."""
+    with pytest.raises(ValueError, match="repeats"):
+        trace_of(snapshot([event("alloc", 0, 512)] * 10))

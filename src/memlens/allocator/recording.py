@@ -31,6 +31,25 @@ def holders(trace: Trace, held: Breakdown) -> list[dict[str, Any]]:
     return [{"line": where, "bytes": size, "allocations": count} for where, (size, count) in ordered]
 
 
+def growth(trace: Trace) -> dict[str, Any] | None:
+    """What grows from step to step: at the mark that comes most often, what was allocated each time.
+
+    None where no mark comes three times. The first time is left out of `bytes_per_step`: it often comes
+    before optimizer state and workspaces exist.
+    """
+    timeline, found = trace.timeline(), dict[str, list[int]]()
+    for mark in trace.marks:
+        found.setdefault(mark.name, []).append(timeline.allocated[mark.index - 1] if mark.index else 0)
+    name, sizes = max(found.items(), key=lambda item: len(item[1]), default=("", []))
+    if len(sizes) < 3:
+        return None
+    return {
+        "mark": name,
+        "allocated_bytes": sizes,
+        "bytes_per_step": round((sizes[-1] - sizes[1]) / (len(sizes) - 2)),
+    }
+
+
 def document(
     trace: Trace,
     held: Breakdown,
@@ -69,8 +88,19 @@ def document(
             "event": held.index - start,
             "time_us": event.time_us if event else 0,
             "allocated_bytes": held.allocated_bytes,
+            "categories": {category.value: size for category, size in held.by_category().items()},
             "holders": holders(trace, held)[:top],
         },
+        "marks": [
+            {
+                "name": mark.name,
+                "step": mark.step,
+                "event": mark.index - start,
+                "allocated_bytes": timeline.allocated[mark.index - 1] if mark.index else 0,
+            }
+            for mark in (trace.marks[2:] if start else trace.marks)  # without those of the start itself
+        ],
+        "growth": growth(trace),
         "pools": [_pool(pool) for pool in use],
         "out_of_memory": [
             {

@@ -14,6 +14,10 @@ _LIBRARY = re.compile(
 )
 # the dispatcher's entry of an operator: at::_ops::div_Tensor::call
 _OPERATOR = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
+# what every operator calls for its result says nothing about it
+_FACTORY = re.compile(r"(new_)?empty")
+# the autograd node that ran: torch::autograd::generated::MulBackward0::apply, AccumulateGrad::apply
+_NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+)::apply\(")
 _BACKWARD = "torch::autograd::Engine::"
 
 
@@ -71,9 +75,11 @@ def _is_python(frame: Frame) -> bool:
 
 
 def _operator(frames: Iterable[Frame]) -> str:
-    """The innermost operator that the dispatcher was asked for, as recorded with C++ stacks."""
+    """The innermost operator or autograd node that was run, where C++ stacks were recorded."""
+    factory = ""
     for frame in frames:
-        match = _OPERATOR.search(frame.function)
-        if match:
+        match = _OPERATOR.search(frame.function) or _NODE.search(frame.function)
+        if match and not _FACTORY.match(match[1]):
             return match[1]
-    return ""
+        factory = factory or (match[1] if match else "")
+    return factory

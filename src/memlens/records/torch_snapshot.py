@@ -10,6 +10,7 @@ was not worth splitting. `memlens.allocator.verify` finds the true size of every
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from memlens.model import (
     Trace,
 )
 from memlens.records import plain_pickle
+from memlens.records.inference import infer_categories
 from memlens.records.snapshot_writer import read_note
 from memlens.records.stacks import Stacks
 
@@ -36,6 +38,7 @@ BEFORE, RECORDED = "before the recording", "recording"  # the two marks of a rec
 _MIN_BLOCK_BYTES = 512  # kMinBlockSize in c10/core/AllocatorConfig.h: what a request is rounded up to
 _SMALL_SEGMENT_BYTES = 2 << 20  # kSmallBuffer there
 _LARGEST = 1 << 62
+_LARGEST_SIZE = 1 << 40  # 1 TiB; the largest GPU has 288 GB
 _TAKES = ("segment_alloc", "segment_map")
 _GIVES = ("segment_free", "segment_unmap")
 
@@ -93,9 +96,11 @@ def trace_of(data: dict[str, Any], device: int | None = None, *, source: str = "
             hint=f"it has those of {', '.join(map(str, devices)) or 'none'}",
         )
     events = traces[device] if device < len(traces) else []
+    if len({id(event) for event in events}) < len(events):
+        raise ValueError("it repeats its events")
     segments = [segment for segment in data["segments"] if segment["device"] == device]
     reader = _Reader(events, segments)
-    reader.rests_bytes += _number(data, "rests_bytes") if "rests_bytes" in data else 0
+    reader.rests_bytes += _size(data, "rests_bytes") if "rests_bytes" in data else 0
     trace = reader.trace(
         {
             "format": "torch CUDA memory snapshot",
@@ -105,19 +110,47 @@ def trace_of(data: dict[str, Any], device: int | None = None, *, source: str = "
             "allocator_settings": dict(data.get("allocator_settings") or {}),
         }
     )
-    for item in data.get("external_annotations") or []:
-        if "index" in item and item["index"] <= len(trace.events):  # ours; PyTorch's have times only
-            time = max(item["time_us"] - trace.metadata["started_us"], 0)
-            trace.marks.append(Mark(str(item["name"]), _number(item, "index"), _number(item, "step"), time))
+    trace.marks += _annotations(data.get("external_annotations") or [], trace)
     return trace
 
 
-def _number(item: dict[str, Any], key: str) -> int:
-    """A whole number that sums and arrays can hold."""
+def _annotations(items: list[dict[str, Any]], trace: Trace) -> list[Mark]:
+    """The beginnings of what the profiler named (`Optimizer.step#AdamW.step`), counted by name.
+
+    PyTorch gives them a time; `memlens`, whose predictions have none, the number of the event as well.
+    """
+    began, start = trace.metadata["started_us"], trace.metadata["baseline_events"]
+    times = [event.time_us for event in trace.events[start:]]
+    marks: list[Mark] = []
+    counts: dict[str, int] = {}
+    for item in items:
+        if (
+            item["stage"] != "START"
+            or item.get("device", trace.metadata["device"]) != trace.metadata["device"]
+        ):
+            continue
+        name, time = str(item["name"]), max(_number(item, "time_us") - began, 0)
+        if "index" in item:
+            marks.append(
+                Mark(name, min(_number(item, "index"), len(trace.events)), _number(item, "step"), time)
+            )
+        else:
+            counts[name] = counts.get(name, 0) + 1
+            marks.append(Mark(name, start + bisect_left(times, time), counts[name], time))
+    return sorted(marks, key=lambda mark: mark.index)
+
+
+def _number(item: dict[str, Any], key: str, limit: int = _LARGEST) -> int:
+    """A whole number that arrays can hold."""
     value = item[key]
-    if type(value) is not int or not 0 <= value < _LARGEST:
+    if type(value) is not int or not 0 <= value < limit:
         raise ValueError(f"{key} is {value!r:.40}")
     return value
+
+
+def _size(item: dict[str, Any], key: str = "size") -> int:
+    """A size on a GPU, so that millions of them still add up to a number that arrays can hold."""
+    return _number(item, key, _LARGEST_SIZE)
 
 
 class _Reader:
@@ -141,17 +174,17 @@ class _Reader:
         for segment in segments:
             address, stream = _number(segment, "address"), _number(segment, "stream")
             small = segment.get("segment_type") == "small"
-            size = _number(segment, "total_size")
+            size = _size(segment, "total_size")
             self.ranges[address] = SegmentAlloc(address, size, stream, small)
             blocks = segment["blocks"]
             budget -= len(blocks)
             if budget < 0:
                 raise ValueError("it repeats its blocks without end")
             for block in blocks:
-                size = _number(block, "size")
+                size = _size(block)
                 if block["state"] == "active_allocated":
                     place = _number(block, "address") if "address" in block else address
-                    requested = _number(block, "requested_size") if "requested_size" in block else size
+                    requested = _size(block, "requested_size") if "requested_size" in block else size
                     site = self.stacks.site(block.get("frames"))
                     self.live[place] = Held(size, min(requested, size), stream, site)
                 address += size
@@ -169,13 +202,13 @@ class _Reader:
                 if "block_size" in event:
                     self.stated[number] = size
             elif action == "free_requested":
-                size, stream = _number(event, "size"), _number(event, "stream")
+                size, stream = _size(event), _number(event, "stream")
                 held = Held(_block_size(event), size, stream, Site())
                 self.odd += self.live.setdefault(_number(event, "addr"), held) is not held
             elif action in _TAKES:
-                self._forget_range(_number(event, "addr"), _number(event, "size"))
+                self._forget_range(_number(event, "addr"), _size(event))
             elif action in _GIVES:
-                address, size = _number(event, "addr"), _number(event, "size")
+                address, size = _number(event, "addr"), _size(event)
                 self.ranges[address] = SegmentAlloc(address, size, _number(event, "stream"), _is_small(size))
 
     def _forget_range(self, address: int, size: int) -> None:
@@ -216,6 +249,7 @@ class _Reader:
             made = self._event(number, event, began, addresses, len(events))
             if made is not None:
                 events.append(made)
+        infer_categories(events[baseline:])
         metadata |= {"complete": not baseline, "baseline_events": baseline, "started_us": began}
         marks = [Mark(BEFORE, 0), Mark(RECORDED, baseline)] if baseline else []
         device = Device(f"cuda:{metadata['device']}")
@@ -230,7 +264,7 @@ class _Reader:
         action = event["action"]
         time = max(event.get("time_us", began) - began, 0)
         if action == "alloc":
-            address, size = _number(event, "addr"), _number(event, "size")
+            address, size = _number(event, "addr"), _size(event)
             addresses[address] = next_id
             site, category = self.stacks.site(event.get("frames")), Category.UNKNOWN
             if event.get("user_metadata"):
@@ -242,10 +276,10 @@ class _Reader:
             freed = addresses.pop(_number(event, "addr"), None)
             return None if freed is None else Free(freed, time)
         if action in _TAKES:
-            size = _number(event, "size")
+            size = _size(event)
             return SegmentAlloc(_number(event, "addr"), size, _number(event, "stream"), _is_small(size), time)
         if action in _GIVES:
-            return SegmentFree(_number(event, "addr"), _number(event, "size"), time)
+            return SegmentFree(_number(event, "addr"), _size(event), time)
         if action == "oom":
             left = _number(event, "device_free" if "device_free" in event else "addr")
             return OutOfMemory(_number(event, "size"), left, self.stacks.site(event.get("frames")), time)
@@ -264,7 +298,7 @@ class _Reader:
 
 def _block_size(event: dict[str, Any]) -> int:
     """What the block has at least; `block_size` is a key of our own writer."""
-    return _number(event, "block_size") if "block_size" in event else _rounded(_number(event, "size"))
+    return _size(event, "block_size") if "block_size" in event else _rounded(_size(event))
 
 
 def _rounded(size: int) -> int:

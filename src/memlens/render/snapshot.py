@@ -9,12 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from memlens.model import Category
 from memlens.units import format_bytes, format_count, format_mib
 
 
 def page(shown: Mapping[str, Any]) -> RenderableType:
     """The answer of `memlens snapshot` for a terminal, from its JSON document."""
-    parts: list[RenderableType] = [_head(shown), Text(), _holders(shown["at"]), Text(), _pools(shown)]
+    parts: list[RenderableType] = [_head(shown), Text(), _holders(shown["at"]), _categories(shown["at"])]
+    parts += [Text(), _pools(shown)]
+    if shown["growth"]:
+        parts += [Text(), _growth(shown["growth"])]
     for failure in shown["out_of_memory"]:
         parts += [Text(), Text("out of memory: ", style="bold red") + Text(failure["cause"], style="")]
     if "replay" in shown:
@@ -65,6 +69,21 @@ def _holders(at: Mapping[str, Any]) -> Table:
             row["line"],
         )
     return table
+
+
+def _categories(at: Mapping[str, Any]) -> Text:
+    parts = [f"{Category(name).label} {format_mib(size)}" for name, size in at["categories"].items() if size]
+    return Text(
+        f"by what their stacks and lives tell: {', '.join(parts) or 'nothing is allocated'}", style="dim"
+    )
+
+
+def _growth(found: Mapping[str, Any]) -> Text:
+    sizes, change = found["allocated_bytes"], found["bytes_per_step"]
+    return Text(
+        f"at {format_count(len(sizes))} times {found['mark']}: {format_mib(sizes[1])} allocated the second "
+        f"time, {format_mib(sizes[-1])} the last, {format_bytes(change, sign=True)} each"
+    )
 
 
 def _pools(shown: Mapping[str, Any]) -> Table:
