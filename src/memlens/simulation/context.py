@@ -9,6 +9,8 @@ import os
 import pkgutil
 from collections.abc import Iterator
 
+import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
+
 from memlens.allocator import from_environment, parse_config
 from memlens.devices import Gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError

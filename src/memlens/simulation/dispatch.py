@@ -42,7 +42,7 @@ class Kind(Enum):
 class Operator:
     """What is known of one operator, looked up once."""
 
-    __slots__ = ("composite", "has_out", "kind", "name", "replace", "scratch", "uses_blas")
+    __slots__ = ("composite", "kind", "lists", "name", "replace", "scratch", "uses_blas")
 
     def __init__(self, func: OpOverload) -> None:
         schema = func._schema
@@ -51,6 +51,7 @@ class Operator:
         self.replace: Callable[..., Any] | None = OPERATORS.get(func)
         self.scratch: Scratch | None = SCRATCH.get(func)
         self.uses_blas = self.name in BLAS
+        self.lists = self.name.startswith("_foreach_")  # optimizers', always well-formed, slow to check
         self.composite = self.replace is None and (
             func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
         )
@@ -192,7 +193,7 @@ class DispatchMode(TorchDispatchMode):
             if target is not None:
                 self._adopt(out, target, op)
         elif kind is Kind.INPLACE:
-            if key in self._valid:
+            if key in self._valid or op.lists:
                 out = args[0] if func._schema.returns else None
             else:
                 out = func(*args, **kwargs)
