@@ -2,9 +2,9 @@
 
     python -m benchmarks.predict_speed
 
-Each case runs in a process of its own; `elapsed_seconds` is what the prediction itself reports (building the
-model, two steps, the record); CPU seconds are the process's own, which a busy machine does not stretch; RSS is
-the process's peak. Targets are those of a quiet 2-core machine.
+Each case runs in a process of its own. `elapsed_seconds` is what the prediction itself reports (building the
+model, two steps, the record); CPU seconds are the process's own, which a busy machine does not stretch; RSS
+is the process's peak. The targets are those of a quiet 2-core machine.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ if sys.argv[1].startswith("hf:"):
     import transformers.models.llama.modeling_llama
 before = time.process_time()
 result = memlens.predict(sys.argv[1], **json.loads(sys.argv[2]))
-print(json.dumps([result.elapsed_seconds, time.process_time() - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-                  result.operators, result.peak.allocated_bytes]))
+figures = [result.elapsed_seconds, time.process_time() - before]
+figures.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(json.dumps([*figures, result.operators, result.peak.allocated_bytes]))
 """
 
 
@@ -66,7 +67,7 @@ def cases(folder: Path) -> list[tuple[str, str, dict[str, Any], float]]:
 
 
 def measure(target: str, arguments: dict[str, Any]) -> tuple[float, float, int, int, int]:
-    """(seconds, CPU seconds, peak RSS bytes, operators, peak allocated bytes), the fastest of three processes."""
+    """(seconds, CPU seconds, peak RSS bytes, operators, peak bytes), the fastest of three processes."""
     runs = []
     for _ in range(3):
         command = [sys.executable, "-W", "ignore", "-c", RUN, target, json.dumps(arguments)]
@@ -77,14 +78,12 @@ def measure(target: str, arguments: dict[str, Any]) -> tuple[float, float, int, 
 
 def main() -> None:
     """Print the table."""
-    print(
-        f"{'case':28} {'seconds':>8} {'CPU s':>6} {'target':>7} {'RSS MiB':>8} {'operators':>10} {'peak GiB':>9}"
-    )
+    print(f"{'case':28} {'seconds':>8} {'CPU s':>6} {'target':>7} {'RSS MiB':>8} {'operators':>10} peak GiB")
     with tempfile.TemporaryDirectory() as folder:
         for name, target, arguments, wanted in cases(Path(folder)):
             seconds, cpu, rss, operators, peak = measure(target, arguments)
-            figures = f"{rss / 2**20:8.0f} {operators:10,} {peak / 2**30:9.2f}"
-            print(f"{name:28} {seconds:8.2f} {cpu:6.2f} {wanted:7.1f} {figures}", flush=True)
+            sizes = f"{rss / 2**20:8.0f} {operators:10,} {peak / 2**30:9.2f}"
+            print(f"{name:28} {seconds:8.2f} {cpu:6.2f} {wanted:7.1f} {sizes}", flush=True)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,8 @@ def test_a_training_step_takes_what_the_real_card_took(
 
 def test_the_same_allocations_were_made(workload, shared: Path) -> None:
     """Of the multiset of allocation sizes of the real step at least 99 % are the same."""
-    real = sizes(load(shared / "truth/snapshots/transformer_medium_train_ctx128.pickle"))
+    recording = load(shared / "truth/snapshots/transformer_medium_train_ctx128.pickle")
+    real = sizes(recording, recording.metadata["baseline_events"])
     with memlens.simulate(gpu="A100 40GB") as sim:
         _, begun = record(sim, workload, 128, False)
     mine = sizes(sim.trace, begun)
