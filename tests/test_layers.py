@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,5 +82,5 @@ def test_an_import_upwards_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "model").mkdir()
     bad = tmp_path / "model" / "bad.py"
     bad.write_text("import torch\nimport rich\ndef f():\n    from memlens.render import terminal\n")
-    monkeypatch.setattr("test_layers.SOURCE", tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
     assert len(broken_rules(bad)) == 3
