@@ -28,6 +28,10 @@ from torch import nn
 def make_net(wide=1024):
     return nn.Sequential(nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, 10))
 
+def loud():
+    print("hello from the model")
+    return make_net()
+
 def slow():
     print("started", flush=True)
     time.sleep(60)
@@ -98,6 +102,13 @@ def test_json_is_the_same_prediction() -> None:
     assert sum(found["breakdown_at_peak"].values()) == found["peak"]["process_bytes"]
     assert found["scenario"]["inputs"] == ["1024"]
     assert len(found["steps"]) == 2
+
+
+def test_what_the_model_prints_stays_out_of_the_result() -> None:
+    """stdout is one JSON document although the user's factory prints; its words are on stderr."""
+    result = run("net.py:loud", "--gpu", "4090", "--json")
+    assert json.loads(result.stdout)["fits"] is True
+    assert "hello from the model" in result.stderr
 
 
 def test_options_reach_the_scenario() -> None:
@@ -184,8 +195,8 @@ def test_ctrl_c_is_one_line_and_130() -> None:
     command = [sys.executable, "-m", "memlens", "predict", "net.py:slow", "--gpu", "4090"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment()) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "started\n"
+        assert process.stderr is not None
+        assert process.stderr.readline() == "started\n"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err.strip()) == (130, "memlens: stopped by Ctrl-C")

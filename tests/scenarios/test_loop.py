@@ -162,6 +162,38 @@ def test_both_ways_to_name_inputs_agree() -> None:
     assert len(peaks) == 1
 
 
+def lazy() -> nn.Module:
+    return nn.Sequential(nn.LazyConv2d(8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lazy, "lazy layers get their shapes from a batch on the host"),
+        (lambda: torch.compile(nn.Conv2d(3, 8, 3)), "torch.compile is taken as eager code"),
+        (lambda: nn.DataParallel(nn.Conv2d(3, 8, 3)), "the usual loop"),
+        (lambda: nn.Conv2d(3, 8, 3).cuda(), "the usual loop"),
+    ],
+)
+def test_models_as_people_make_them(make: Callable[[], nn.Module], says: str) -> None:
+    """Lazy, compiled, in parallel over one card, already on the card."""
+    found = memlens.predict(make, inputs="3x32x32", batch_size=4, gpu="4090")
+    assert found.breakdown[Category.PARAMETER] > 0
+    assert any(says in a.what for a in found.assumptions)
+
+
+def test_what_nobody_foresaw_is_one_line_too() -> None:
+    """An error outside forward and backward keeps its cause for Python and is one line for people."""
+
+    class Odd(nn.Linear):
+        def train(self, mode: bool = True) -> nn.Module:
+            raise RuntimeError("no modes here")
+
+    with pytest.raises(TargetError, match="could not be simulated: RuntimeError: no modes here") as error:
+        memlens.predict(lambda: Odd(2, 2), inputs="2", gpu="4090")
+    assert isinstance(error.value.__cause__, RuntimeError)
+
+
 # what is left of a real model -------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -101,7 +102,8 @@ def run(
     from memlens.cli.progress import Progress
     from memlens.scenarios.names import parse_arguments
 
-    with Progress() as progress:
+    # what the user's code prints must not stand in the middle of the result
+    with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
         prediction: Prediction = predict(
             target,
             inputs=list(inputs) or None,

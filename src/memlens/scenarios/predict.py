@@ -12,13 +12,15 @@ import torch.fx.experimental.symbolic_shapes  # with sympy 1.2 s: meta kernels l
 
 from memlens import __version__
 from memlens.devices import Gpu, find_gpu
+from memlens.errors import MemlensError, TargetError
+from memlens.scenarios.blame import last_line, place
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions, cards_for
 from memlens.scenarios.inputs import read_inputs
 from memlens.scenarios.prediction import Prediction, build_prediction
 from memlens.scenarios.scenario import Scenario, make_scenario
 from memlens.scenarios.target import Target, find_target
 from memlens.scenarios.training import Prepared, infer, prepare, train
-from memlens.simulation import simulate
+from memlens.simulation import Simulation, simulate
 from memlens.units import parse_bytes
 
 
@@ -83,12 +85,9 @@ def _simulate(
     with simulate(
         reference, memory_bytes=memory_bytes, alloc_conf=scenario.alloc_conf, automatic_phases=False
     ) as sim:
-        prepared = prepare(sim, target, scenario)
-        (train if scenario.training else infer)(sim, prepared, scenario, progress)
-        described = describe(scenario, prepared)
         for assumption in card_assumptions(sim.gpu) if asked else (SAME_KERNELS,):
             sim.assume(assumption)
-        del prepared
+        described = _run(sim, target, scenario, progress)
     elapsed = time.perf_counter() - started
     prediction = build_prediction(
         sim.trace, target=target.name, scenario=described, operators=sim.operators,
@@ -99,6 +98,23 @@ def _simulate(
     peak = prediction.peak
     cards = cards_for(sim.trace, sim.gpu, peak.process_bytes, peak.high_process_bytes)
     return replace(prediction, cards=cards)
+
+
+def _run(
+    sim: Simulation, target: Target, scenario: Scenario, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """Run the scenario; what nobody foresaw is one line too, with the exception behind it."""
+    try:
+        prepared = prepare(sim, target, scenario)
+        (train if scenario.training else infer)(sim, prepared, scenario, progress)
+        return describe(scenario, prepared)
+    except MemlensError:
+        raise
+    except Exception as problem:
+        raise TargetError(
+            f"{target.name} could not be simulated: {last_line(problem)} ({place(problem)})",
+            hint="memlens.predict() in Python shows the whole traceback",
+        ) from problem
 
 
 def describe(scenario: Scenario, prepared: Prepared) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from memlens.errors import MemlensError, TargetError, UsageError
@@ -55,6 +56,8 @@ def prepare(sim: Any, target: Target, scenario: Scenario) -> Prepared:
     check_call(model, specs, target.name)
     for assumption in built.assumptions if not scenario.inputs else ():
         sim.assume(assumption)
+    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        materialise(sim, model, specs, scenario)
     if scenario.recipe.weights is not None:
         model = model.to(scenario.recipe.weights)
     if scenario.grad_checkpointing:
@@ -64,6 +67,14 @@ def prepare(sim: Any, target: Target, scenario: Scenario) -> Prepared:
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     objective = Objective(scenario.loss, label=lambda tensor: sim.label(tensor, Category.INPUT))
     return Prepared(model, specs, dtype, objective)
+
+
+def materialise(sim: Any, model: nn.Module, specs: tuple[InputSpec, ...], scenario: Scenario) -> None:
+    """Give lazy layers their shapes with a first batch on the host, as one does before training."""
+    args, kwargs = make_inputs(specs, scenario.batch_size, torch.float32, torch.device("cpu"))
+    with torch.no_grad():
+        forward(model, args, kwargs)
+    sim.assume(Assumption("lazy layers get their shapes from a batch on the host", "before training begins"))
 
 
 def check_call(model: nn.Module, specs: tuple[InputSpec, ...], name: str) -> None:

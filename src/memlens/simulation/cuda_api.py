@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memlens.model import Assumption
 from memlens.simulation.device import GPU, as_device, check_index
 from memlens.simulation.rules import attention_choice
 from memlens.simulation.rules.attention_choice import Call, Kernel
@@ -273,7 +274,25 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         """GradScaler asks the device whether gradients overflowed: they never do here."""
         return optimizer.step(*args, **kwargs)
 
+    def compile(model: Any = None, **options: Any) -> Any:
+        """The compiler would fuse operators for a card that is not there; the model stays as it is."""
+        why = "compiled code fuses operators and mostly keeps less; how much is not simulated"
+        sim.assume(Assumption("torch.compile is taken as eager code", why))
+        return (lambda function: function) if model is None else model
+
+    def scatter(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """One device gets all of it (`DataParallel` on a machine with one card)."""
+        return (tensor,)
+
+    def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """A lazy parameter gets its shape; torch's own asks the data that is not there yet for its device."""
+        self.data = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
+        self.__class__ = self.cls_to_become
+
     table |= {
+        "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
+        "torch.compile": compile,
+        "torch.nn.parallel.comm.scatter": scatter,
         "torch.set_default_device": set_default_device,
         "torch.get_default_device": lambda: mode.default_device(),
         "torch._has_compatible_shallow_copy_type": compatible,
