@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from memlens.simulation.session import Simulation
 
 _MISSING = object()
+_RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 _CUDNN_VERSION = 92400  # the copy in the torch 2.14.1 CUDA wheel
 
 
@@ -300,6 +301,8 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.backends.cudnn.is_available": lambda: True,
         "torch.backends.cudnn.is_acceptable": lambda tensor: bool(tensor.is_cuda),
         "torch.backends.cudnn.version": lambda: _CUDNN_VERSION,
+        "torch._use_cudnn_rnn_flatten_weight": lambda: True,
+        "torch.backends.cudnn.rnn.get_cudnn_mode": lambda mode: _RNN_MODES[mode],
         "torch.backends.cuda.is_built": lambda: True,
         "torch.backends.cuda.is_flash_attention_available": lambda: True,
         "torch.backends.cuda.can_use_flash_attention": can_use(sim, Kernel.FLASH),

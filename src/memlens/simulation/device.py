@@ -283,6 +283,17 @@ def _numpy(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     return func(mode.sim.values.read(tensor)) if tensor.is_meta else func(*args, **kwargs)
 
 
+@handles(Tensor.data_ptr)
+def _data_ptr(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The address in the simulated allocator: different tensors have different ones, views their base's."""
+    tensor = args[0]
+    entry = mode.sim.ledger.of(tensor) if tensor.is_meta else None
+    if entry is None:
+        return func(*args, **kwargs)
+    start = entry.key if entry.block is None else entry.block.address
+    return start + tensor.storage_offset() * tensor.element_size()
+
+
 @handles(Tensor.record_stream, Tensor.share_memory_)
 def _nothing(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0] if func is Tensor.share_memory_ else None
