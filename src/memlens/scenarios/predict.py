@@ -15,6 +15,7 @@ from memlens.devices import Gpu, find_gpu
 from memlens.errors import MemlensError, TargetError
 from memlens.scenarios.blame import last_line, place
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions, cards_for
+from memlens.scenarios.full_card import needs_more_than, on_a_full_card
 from memlens.scenarios.inputs import read_inputs
 from memlens.scenarios.prediction import Prediction, build_prediction
 from memlens.scenarios.scenario import Scenario, make_scenario
@@ -89,8 +90,11 @@ def _simulate(
             sim.assume(assumption)
         described = _run(sim, target, scenario, progress)
     elapsed = time.perf_counter() - started
+    trace = sim.trace
+    if asked and needs_more_than(sim.gpu, sim.allocator.max_reserved_bytes):
+        trace = on_a_full_card(trace, sim.gpu, sim.allocator.config) or trace
     prediction = build_prediction(
-        sim.trace, target=target.name, scenario=described, operators=sim.operators,
+        trace, target=target.name, scenario=described, operators=sim.operators,
         elapsed_seconds=elapsed, versions=(__version__, torch.__version__), asked_for_a_card=asked,
     )  # fmt: skip
     if asked:
