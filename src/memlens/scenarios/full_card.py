@@ -1,8 +1,8 @@
 """A card that is nearly full: the allocator gives cached memory back before it gives up.
 
-On a device that never fills, reserved memory grows with every shape that does not fit into what is cached. The
-real allocator, when the driver refuses a segment, releases what no tensor uses and tries again: the run is
-slower and fits. So a run whose reserved peak is above the card is replayed on a card of that size.
+On a device that never fills, reserved memory grows with every shape that does not fit into what is cached.
+The real allocator, when the driver refuses a segment, releases what no tensor uses and tries again: the run
+is slower and fits. So a run whose reserved peak is above the card is replayed on a card of that size.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def on_a_full_card(trace: Trace, gpu: Gpu, config: AllocatorConfig) -> Trace | N
         *trace.assumptions,
         Assumption(
             f"it fits because the allocator gives cached memory back to the driver ({times} segments)",
-            "without that it would reserve more than the card has; each time the card waits for all its work, "
-            "so steps are slower, and a little more memory elsewhere makes it fail",
+            "without that it would reserve more than the card has; each time the card waits for all its "
+            "work, so steps are slower, and a little more memory elsewhere makes it fail",
         ),
     ]
     return squeezed
