@@ -207,3 +207,147 @@ def test_json_is_the_last_line_of_output(tmp_path: Path) -> None:
     assert found["program"]["peak_rss_bytes"] > 50 * MIB
     assert found["gpu_note"] or found["program"]["peak_gpu_bytes"]
     assert os.path.exists(tmp_path / found["record"])
+
+
+def test_the_recorder_is_not_counted(tmp_path: Path) -> None:
+    """A program without children is one process: what records it is its parent, and not in the record."""
+    memlens(tmp_path, "run", "-C", script(tmp_path, "import time; time.sleep(0.3)"))
+    assert len(the_record(tmp_path).processes) == 1
+
+
+def test_marks_of_the_program_are_in_the_record(tmp_path: Path) -> None:
+    """memlens.mark in the program, or in a child of it, puts a name on the timeline."""
+    text = (
+        "import memlens, subprocess, sys\nmemlens.mark('loaded')\n"
+        "subprocess.run([sys.executable, '-c', 'import memlens; memlens.mark(\"child\")'])\n"
+    )
+    memlens(tmp_path, "run", script(tmp_path, text))
+    trace = the_record(tmp_path)
+    assert [mark.name for mark in trace.marks] == ["loaded", "child"]
+    trace.check()
+
+
+def test_lines_of_what_is_decorated(tmp_path: Path) -> None:
+    """--lines prints the table of the decorated function only, and keeps it in the record; the function is
+    the object that it was, and an exception does not lose the table."""
+    text = (
+        "import time\ndef other():\n    return 1\n@profile\ndef load():\n"
+        "    x = bytearray(20 << 20)\n    other()\n    return x\nassert not hasattr(load, '__wrapped__')\nx = load()\n1 / 0\n"
+    )
+    done = memlens(tmp_path, "run", "--lines", script(tmp_path, text))
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "Line #    Mem usage    Increment" in done.stdout
+    (table,) = the_record(tmp_path).metadata["lines"]
+    assert table["function"] == "load"
+    growth = {row["line"]: row["increment_bytes"] for row in table["rows"]}
+    assert 19.5 * MIB < growth[6] < 21 * MIB
+
+
+def test_lines_of_a_whole_script(tmp_path: Path) -> None:
+    """A script that decorates nothing is measured whole: its functions and its module level."""
+    text = "def f():\n    return bytearray(20 << 20)\nx = f()\n"
+    memlens(tmp_path, "run", "--lines", script(tmp_path, text))
+    names = {table["function"] for table in the_record(tmp_path).metadata["lines"]}
+    assert names == {"<module>", "f"}
+
+
+def test_lines_survive_a_kill(tmp_path: Path) -> None:
+    """A program that is killed loses at most the last two seconds of its tables."""
+    text = (
+        "import os, time\n@profile\ndef f():\n    x = bytearray(20 << 20)\n    time.sleep(2.5)\n"
+        "    os.kill(os.getpid(), 9)\nf()\n"
+    )
+    assert memlens(tmp_path, "run", "--lines", script(tmp_path, text)).returncode == 137
+    (table,) = the_record(tmp_path).metadata["lines"]
+    assert {row["line"]: row["occurrences"] for row in table["rows"]}[4] == 1
+
+
+def test_exact_owners_of_the_peak(tmp_path: Path) -> None:
+    """--exact: every allocation is in the record, and the line that holds most of the peak comes first."""
+    pytest.importorskip("memray")
+    text = "def f():\n    return bytearray(30 << 20)\nkept = f()\nf()\n"
+    done = memlens(tmp_path, "run", "--exact", script(tmp_path, text))
+    assert done.returncode == 0, done.stderr
+    trace = the_record(tmp_path)
+    trace.check()
+    peak = trace.breakdown()
+    assert peak.allocated_bytes == trace.metadata["peak_allocated_bytes"]
+    assert 60 * MIB < peak.allocated_bytes < 62 * MIB
+    where, size = next(iter(peak.by_line().items()))
+    assert (Path(where).name, size // MIB) == ("script.py:2", 60)
+    assert "held at the peak of 60." in done.stderr
+
+
+def test_lines_and_exact_do_not_go_together(tmp_path: Path) -> None:
+    """Two measurements that would measure each other are refused."""
+    done = memlens(tmp_path, "run", "--lines", "--exact", script(tmp_path, ""))
+    assert (done.returncode, "would measure each other" in done.stderr) == (2, True)
+
+
+def test_a_generator_and_a_coroutine_are_timed(tmp_path: Path) -> None:
+    """`@profile` without --lines keeps what a function is, and times its whole life."""
+    text = (
+        "import asyncio, inspect\n@profile\ndef g():\n    got = yield 1\n    return got\n"
+        "@profile\nasync def c():\n    await asyncio.sleep(0.05)\n    return 7\n"
+        "@profile\nasync def a():\n    yield 3\n"
+        "class K:\n    @profile\n    @classmethod\n    def m(cls):\n        return cls\n"
+        "assert inspect.isgeneratorfunction(g) and inspect.iscoroutinefunction(c)\n"
+        "assert inspect.isasyncgenfunction(a) and K.m() is K\n"
+        "it = g(); next(it)\ntry: it.send(5)\nexcept StopIteration as stop: assert stop.value == 5\n"
+        "async def main():\n    assert await c() == 7\n    assert [x async for x in a()] == [3]\n"
+        "asyncio.run(main())\n"
+    )
+    done = memlens(tmp_path, "run", script(tmp_path, text))
+    assert done.returncode == 0, done.stderr
+    spans = {span.name: span for span in the_record(tmp_path).spans}
+    assert sorted(spans) == ["__main__.K.m", "__main__.a", "__main__.c", "__main__.g"]
+    assert spans["__main__.c"].ended_us - spans["__main__.c"].started_us >= 50_000
+
+
+def test_an_exception_in_a_timed_function_keeps_its_span(tmp_path: Path) -> None:
+    """The call that fails is on the timeline like any other."""
+    memlens(tmp_path, "run", script(tmp_path, "@profile\ndef f():\n    1 / 0\nf()\n"))
+    assert [span.name for span in the_record(tmp_path).spans] == ["__main__.f"]
+
+
+def test_multiprocessing_works_inside(tmp_path: Path) -> None:
+    """Workers of a pool find the script's own classes, with fork and with spawn."""
+    text = (
+        "import multiprocessing as mp\nclass A:\n    x = 3\ndef f(a):\n    return a.x\n"
+        "if __name__ == '__main__':\n    for method in ('fork', 'spawn'):\n"
+        "        with mp.get_context(method).Pool(2) as pool:\n"
+        "            assert pool.map(f, [A(), A()]) == [3, 3]\n"
+    )
+    done = memlens(tmp_path, "run", script(tmp_path, text))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_live_view_needs_a_terminal(tmp_path: Path) -> None:
+    """Into a pipe there is nothing to draw on: said before the program starts."""
+    done = memlens(tmp_path, "run", "--live", script(tmp_path, "open('ran', 'w')"))
+    assert (done.returncode, (tmp_path / "ran").exists()) == (2, False)
+    assert "--live needs a terminal" in done.stderr
+
+
+def test_the_live_view_in_a_terminal(tmp_path: Path) -> None:
+    """In a terminal the display is drawn, the program's lines stay whole, its exit code comes back."""
+    pty = pytest.importorskip("pty")
+    text = "import sys, time\nprint('hello', sys.stdout.isatty(), flush=True)\ntime.sleep(0.8)\nsys.exit(3)\n"
+    name = script(tmp_path, text)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+        command = [sys.executable, "-m", "memlens", "run", "--live", name]
+        os.execve(sys.executable, command, environment)
+    shown = b""
+    with open(terminal, "rb", buffering=0) as file:
+        try:
+            while data := file.read(65536):
+                shown += data
+        except OSError:
+            pass  # the other end is closed
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    assert b"hello True" in shown
+    assert "┤".encode() in shown
