@@ -232,7 +232,8 @@ def test_lines_of_what_is_decorated(tmp_path: Path) -> None:
     the object that it was, and an exception does not lose the table."""
     text = (
         "import time\ndef other():\n    return 1\n@profile\ndef load():\n"
-        "    x = bytearray(20 << 20)\n    other()\n    return x\nassert not hasattr(load, '__wrapped__')\nx = load()\n1 / 0\n"
+        "    x = bytearray(20 << 20)\n    other()\n    return x\n"
+        "assert not hasattr(load, '__wrapped__')\nx = load()\n1 / 0\n"
     )
     done = memlens(tmp_path, "run", "--lines", script(tmp_path, text))
     assert done.returncode == 1

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 from rich.console import Console
-from test_timeline import run
 
 from memlens.measure.recording import Recording
 from memlens.model import Process, Sample, Trace
 from memlens.render.live import HISTORY, LiveView
 from memlens.units import MIB
+
+Run = Callable[[], Trace]
 
 
 def shown(view: LiveView, recording: Recording) -> str:
@@ -19,7 +21,7 @@ def shown(view: LiveView, recording: Recording) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_the_view_of_a_run() -> None:
+def test_the_view_of_a_run(run: Run) -> None:
     """Now and peak of all together, a row for each living process, and the lines where memory grew."""
     recording = Recording(None, run())
     recording.top_lines = [("train.py:7", 12 * MIB)]
@@ -35,7 +37,7 @@ def test_the_view_of_a_run() -> None:
     assert "12.00 MiB" in text
 
 
-def test_it_looks_at_what_is_new_only() -> None:
+def test_it_looks_at_what_is_new_only(run: Run) -> None:
     """A process that has ended is no longer held; the peak stays."""
     recording = Recording(None, run())
     view = LiveView(Console(file=io.StringIO(), width=80))

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from memlens.model import Mark, Process, Sample, Span, Trace, usage
+from memlens.model import Process, Sample, Trace, usage
 from memlens.render.timeline import describe, draw
 from memlens.units import MIB
 
-SECOND = 1_000_000
-
-
-def run() -> Trace:
-    """A program of 10, then 20 MiB over four seconds, with a child of 20 MiB in the third."""
-    trace = Trace("measured", metadata={"command": "train.py", "exit_code": 0, "gpu": "no driver"})
-    trace.events = [
-        Sample(0, 7, 10 * MIB), Sample(2 * SECOND, 7, 20 * MIB),
-        Sample(2 * SECOND, 8, 20 * MIB), Sample(4 * SECOND, 7, 10 * MIB),
-    ]  # fmt: skip
-    trace.processes = [
-        Process(7, "python train.py", None, 0, 4 * SECOND, exit_code=0),
-        Process(8, "python worker.py", 7, 2 * SECOND, 3 * SECOND),
-    ]
-    trace.marks = [Mark("loaded", 1, time_us=1 * SECOND)]
-    trace.spans = [
-        Span("__main__.load", 0, 1 * SECOND, 0, 10 * MIB, 0, 7),
-        Span("__main__.step", 2 * SECOND, 3 * SECOND, 10 * MIB, 20 * MIB, 0, 7),
-        Span("__main__.step", 3 * SECOND, 4 * SECOND, 20 * MIB, 10 * MIB, 0, 7),
-    ]
-    return trace
-
+Run = Callable[[], Trace]
 
 DRAWN = """\
 train.py
@@ -53,40 +34,40 @@ resident memory (RSS), program █ and children ░
             __main__.step, 2 calls"""
 
 
-def test_the_drawing_of_a_run() -> None:
+def test_the_drawing_of_a_run(run: Run) -> None:
     """The program solid, its child on top while it lived, lives and functions below at their columns."""
     assert draw(run(), width=40, height=4) == DRAWN
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_no_line_is_wider_than_asked(width: int) -> None:
+def test_no_line_is_wider_than_asked(run: Run, width: int) -> None:
     """80 and 200 columns are kept, and the curve uses them."""
     widths = [len(line) for line in draw(run(), width=width).splitlines()]
     assert max(widths) == width
 
 
-def test_a_window_is_drawn_alone() -> None:
+def test_a_window_is_drawn_alone(run: Run) -> None:
     """Seconds 2 to 3: the axis says so, and only what touches it is drawn."""
     text = draw(run(), width=40, height=4, seconds=(2, 3))
     assert "2.00 s                3.00 s" in text
     assert "loaded" not in text
 
 
-def test_a_figure_that_was_not_recorded_says_so() -> None:
+def test_a_figure_that_was_not_recorded_says_so(run: Run) -> None:
     """Nothing is drawn as 0."""
     assert draw(run(), figure="gpu") == "no GPU memory was recorded"
 
 
-def test_many_children_do_not_push_the_curve_away() -> None:
+def test_many_children_do_not_push_the_curve_away(run: Run) -> None:
     """Twelve processes are listed, the others counted."""
     trace = run()
     for pid in range(100, 300):
-        trace.processes.append(Process(pid, "w", 7, SECOND, 2 * SECOND))
-        trace.events.append(Sample(SECOND, pid, MIB))
+        trace.processes.append(Process(pid, "w", 7, 1_000_000, 2_000_000))
+        trace.events.append(Sample(1_000_000, pid, MIB))
     assert "… and 190 more processes" in draw(trace)
 
 
-def test_a_run_in_a_few_lines() -> None:
+def test_a_run_in_a_few_lines(run: Run) -> None:
     """How it ended, the peaks of the program and of all, and why there is no GPU figure."""
     assert describe(usage(run())).splitlines() == [
         "train.py: exit code 0 after 4.00 s",
@@ -95,7 +76,7 @@ def test_a_run_in_a_few_lines() -> None:
     ]
 
 
-def test_a_figure_read_less_often_is_a_lower_bound() -> None:
+def test_a_figure_read_less_often_is_a_lower_bound(run: Run) -> None:
     """One PSS reading against three of RSS: at least that much, and it says how many readings there were."""
     trace = run()
     trace.events[0].pss_bytes = 5 * MIB  # type: ignore[union-attr]
@@ -106,7 +87,7 @@ def test_a_figure_read_less_often_is_a_lower_bound() -> None:
 @pytest.mark.parametrize(
     ("code", "says"), [(3, "exit code 3"), (-9, "ended by signal 9"), (None, "still runs")]
 )
-def test_how_it_ended(code: int | None, says: str) -> None:
+def test_how_it_ended(run: Run, code: int | None, says: str) -> None:
     """An exit code, a signal, or not at all."""
     trace = run()
     trace.metadata["exit_code"] = code
