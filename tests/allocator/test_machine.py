@@ -66,7 +66,11 @@ class AllocatorMachine(RuleBasedStateMachine):
         room = full.free_bytes
         if full.allowed_bytes is not None:
             room = min(room, full.allowed_bytes - full.reserved_bytes)
-        assert room < segment_bytes(rounded, self.config)
+        wanted = segment_bytes(rounded, self.config)
+        if self.config.expandable_segments:  # physical memory comes in whole pages
+            page = page_bytes(small, self.config)
+            wanted = max(wanted, -(-rounded // page) * page)
+        assert room < wanted
         for segment in self.allocator.snapshot_segments():
             if segment.expandable:
                 page = page_bytes(segment.small, self.config)

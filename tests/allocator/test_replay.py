@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from memlens.allocator import AllocatorConfig, from_snapshot, replay, verify
+from memlens.allocator import AllocatorConfig, from_snapshot, parse_config, replay, verify
 from memlens.allocator.cause import causes
 from memlens.allocator.rules import round_request, segment_bytes
-from memlens.model import Alloc, Free, Mark, OutOfMemory, SegmentAlloc, SegmentFree, Trace
-from memlens.records.torch_snapshot import load_snapshot
+from memlens.model import Alloc, Event, Free, Mark, OutOfMemory, SegmentAlloc, SegmentFree, Trace
+from memlens.records.snapshot_writer import snapshot_dict
+from memlens.records.torch_snapshot import load_snapshot, trace_of
 from memlens.units import MIB
 
 
@@ -147,3 +149,49 @@ def test_recorded_segments_have_the_size_of_the_rules(shared: Path, name: str) -
             assert isinstance(following, Alloc)
             size = round_request(following.requested, AllocatorConfig())
             assert event.bytes == segment_bytes(size, AllocatorConfig())
+
+
+def wild_program(seed: int, length: int = 200) -> Trace:
+    """Random requests on two streams, half of them freed, the cache emptied now and then."""
+    dice, events, living = Random(seed), list[Event](), list[int]()
+    sizes = [512, 3000, 70_000, MIB, MIB + 5, 3 * MIB, 9 * MIB + MIB // 2, 19 * MIB, 33 * MIB]
+    for number in range(length):
+        chance = dice.random()
+        if chance < 0.01:
+            events.append(SegmentFree(0, 0))  # a call of empty_cache
+        elif living and chance < 0.48:
+            events.append(Free(living.pop(dice.randrange(len(living)))))
+        else:
+            size = dice.choice([*sizes, dice.randrange(1, 40 * MIB)])
+            events.append(Alloc(number, size, stream=dice.choice([0, 0, 7])))
+            living.append(number)
+    return Trace("measured", events)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "",
+        "expandable_segments:True",
+        "max_split_size_mb:32",
+        "roundup_power2_divisions:4",
+        "large_segment_size_mb:40",
+    ],
+)
+def test_a_recording_that_lost_its_beginning_still_verifies(settings: str, seed: int) -> None:
+    """A ring buffer that kept the last events only: the state before them is found, block for block."""
+    config = parse_config(settings)
+    whole = replay(wild_program(seed), config)
+    assert verify(whole, config).agrees
+    snapshot = snapshot_dict(whole)
+    (events,) = snapshot["device_traces"]
+    for event in events:
+        event.pop("block_size", None)  # PyTorch does not write it
+    for lost in (40, 100, 190):
+        kept = trace_of(snapshot | {"device_traces": [events[lost:]]})
+        kept.check()
+        checked = verify(kept, config)
+        assert checked.agrees
+        assert not checked.complete
+        assert checked.trace.timeline().allocated[-1] == whole.timeline().allocated[-1]

@@ -109,6 +109,19 @@ def from_snapshot(settings: Mapping[str, Any]) -> AllocatorConfig:
     return replace(config, **found)
 
 
+def to_snapshot(config: AllocatorConfig) -> dict[str, Any]:
+    """The settings as a torch snapshot records them: the reverse of `from_snapshot`."""
+    return {
+        "PYTORCH_CUDA_ALLOC_CONF": "",
+        "max_split_size": -1 if config.max_split_bytes is None else config.max_split_bytes,
+        "garbage_collection_threshold": config.garbage_collection_threshold,
+        "expandable_segments": config.expandable_segments,
+        "roundup_power2_divisions": {
+            str(1 << power): count for power, count in enumerate(config.roundup_power2_divisions)
+        },
+    }
+
+
 def _split(text: str) -> list[tuple[str, str]]:
     """`key:value` pairs; commas inside [...] do not separate."""
     pairs, depth, start = [], 0, 0

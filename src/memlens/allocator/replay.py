@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from memlens.allocator import release, rules
 from memlens.allocator.blocks import Block, SegmentView
-from memlens.allocator.config import AllocatorConfig
+from memlens.allocator.config import AllocatorConfig, to_snapshot
 from memlens.allocator.oom import DeviceFull
 from memlens.allocator.restore import restore
 from memlens.allocator.simulator import CachingAllocator, SegmentCallback
@@ -61,7 +61,8 @@ def replay(
         events,
         trace.device,
         [Mark(mark.name, moved[mark.index], mark.step, mark.time_us) for mark in trace.marks],
-        trace.metadata | {"complete": True, "baseline_events": 0},
+        trace.metadata
+        | {"complete": True, "baseline_events": 0, "allocator_settings": to_snapshot(allocator.config)},
         trace.assumptions,
         trace.processes,
     )
@@ -113,9 +114,9 @@ class _Follower:
     def run(self) -> Verification:
         first = self.trace.events[: self.baseline]
         segments = [event for event in first if isinstance(event, SegmentAlloc)]
-        allocations = [event for event in first if isinstance(event, Alloc)]
+        allocations = [self._rounded(event) for event in first if isinstance(event, Alloc)]
         sized = _with_rests(allocations, segments, self.trace.events[self.baseline :])
-        self.blocks = restore(self.allocator, segments, sized)
+        self.blocks = restore(self.allocator, segments, sized, self.recorded)
         self.allocator.on_segment = self._took
         events = [self._settled(event) for event in first]
         events += [self._follow(event) for event in self.trace.events[self.baseline :]]
@@ -136,6 +137,11 @@ class _Follower:
             settled,
             self.allocator.snapshot_segments(),
         )
+
+    def _rounded(self, event: Alloc) -> Alloc:
+        """An allocation at the start with the block that its request got at least."""
+        size = rules.round_request(event.requested or event.bytes, self.allocator.config)
+        return event if event.bytes >= size else replace(event, bytes=size)
 
     def _settled(self, event: Event) -> Event:
         """An event of the state at the start, with the block's true size."""

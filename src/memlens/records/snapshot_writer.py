@@ -24,6 +24,7 @@ from memlens.model import (
     Site,
     Trace,
 )
+from memlens.records.ranges import Ranges, cut
 from memlens.records.stacks import site_of
 
 NOTE = "memlens "  # how a user_metadata of ours begins
@@ -47,7 +48,8 @@ def snapshot_dict(trace: Trace) -> dict[str, Any]:
     began = trace.metadata.get("started_us", 0)
     baseline = trace.metadata.get("baseline_events", 0)
     stacks = _Stacks()
-    written = _Events(stacks, began)
+    settings = trace.metadata.get("allocator_settings", {})
+    written = _Events(stacks, began, bool(settings.get("expandable_segments")))
     for event in trace.events[:baseline]:
         written.keep(event)
     events = [item for event in trace.events[baseline:] for item in written.write(event)]
@@ -55,7 +57,7 @@ def snapshot_dict(trace: Trace) -> dict[str, Any]:
         "segments": written.segments(),
         "device_traces": [events],
         "rests_bytes": trace.baseline_allocated_bytes,
-        "allocator_settings": trace.metadata.get("allocator_settings", {}),
+        "allocator_settings": settings,
         "external_annotations": [
             {"stage": "START", "name": mark.name, "device": 0, "time_us": began + mark.time_us}
             | {"index": mark.index, "step": mark.step}
@@ -94,11 +96,12 @@ class _Stacks:
 class _Events:
     """Writes one event after the other, keeping what is alive."""
 
-    def __init__(self, stacks: _Stacks, began: int) -> None:
+    def __init__(self, stacks: _Stacks, began: int, expandable: bool) -> None:
         self.stacks = stacks
+        self.expandable = expandable
         self.began = began
         self.live: dict[int, Alloc] = {}
-        self.ranges: dict[int, SegmentAlloc] = {}
+        self.ranges: Ranges = {}
 
     def keep(self, event: Event) -> None:
         match event:
@@ -108,8 +111,6 @@ class _Events:
                 self.live.pop(event.id, None)
             case SegmentAlloc():
                 self.ranges[event.address] = event
-            case SegmentFree():
-                self.ranges.pop(event.address, None)
 
     def write(self, event: Event) -> Iterator[dict[str, Any]]:
         freed = self.live.get(event.id) if isinstance(event, Free) else None
@@ -133,9 +134,12 @@ class _Events:
                     item = self._item(action, freed.address or 0, size, freed.stream, time)
                     yield item | _size_note(freed)
             case SegmentAlloc():
-                yield self._item("segment_alloc", event.address, event.bytes, event.stream, time)
+                action = "segment_map" if self.expandable else "segment_alloc"
+                yield self._item(action, event.address, event.bytes, event.stream, time)
             case SegmentFree():
-                yield self._item("segment_free", event.address, event.bytes, 0, time)
+                action = "segment_unmap" if self.expandable else "segment_free"
+                held = cut(self.ranges, event.address, event.bytes)
+                yield self._item(action, event.address, event.bytes, held.stream if held else 0, time)
             case OutOfMemory():
                 yield self._item("oom", 0, event.bytes, 0, time) | {
                     "device_free": event.free_bytes,
@@ -165,7 +169,7 @@ class _Events:
                     "allocated_size": used, "active_size": used,
                     "requested_size": sum(alloc.requested or alloc.bytes for alloc in inside),
                     "stream": segment.stream, "segment_type": "small" if segment.small else "large",
-                    "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+                    "segment_pool_id": (0, 0), "is_expandable": self.expandable, "frames": [],
                     "blocks": list(self._blocks(segment, inside)),
                 }
             )  # fmt: skip
