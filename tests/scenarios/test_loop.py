@@ -355,3 +355,17 @@ def test_a_loss_of_ones_own_gets_a_target_where_it_takes_two() -> None:
     assert Objective(lambda out: out.sum())(logits).ndim == 0
     for name in ("mse", "bce", "sum", "mean"):
         assert Objective(name)(logits).ndim == 0
+
+
+def test_a_nearly_full_card_gives_cached_blocks_back() -> None:
+    """VGG16 would like two gigabytes more than it holds; on a card without them it may still fit."""
+    free = memlens.predict(VGG16, inputs="3x224x224", batch_size=32, memory="24GiB")
+    needs, holds = free.peak.process_bytes, free.peak.allocated_bytes + free.breakdown[Category.CONTEXT]
+    tight = memlens.predict(VGG16, inputs="3x224x224", batch_size=32, memory=needs - 256 * MIB)
+    assert tight.fits
+    assert tight.may_not_fit
+    assert tight.peak.process_bytes <= tight.device.memory_bytes
+    assert tight.peak.allocated_bytes == free.peak.allocated_bytes
+    assert any("gives cached memory back" in a.what for a in tight.assumptions)
+    assert sum(tight.breakdown.values()) == tight.peak.process_bytes
+    assert memlens.predict(VGG16, inputs="3x224x224", batch_size=32, memory=holds - MIB).fits is False

@@ -154,10 +154,10 @@ def verdict(prediction: Prediction) -> str:
     if not prediction.fits:
         short = format_bytes(-prediction.headroom_bytes)
         return f"does not fit {card}: needs {needs} of {memory}, {short} short"
-    spare = format_bytes(prediction.headroom_bytes)
     if prediction.may_not_fit:
         worst = format_bytes(peak.high_process_bytes)
-        return f"may not fit {card}: needs {needs} of {memory}, {spare} to spare, but {worst} at worst"
+        return f"may not fit {card}: needs {needs} of {memory}, but {worst} at worst"
+    spare = format_bytes(prediction.headroom_bytes)
     return f"fits {card}: needs {needs} of {memory}, {spare} to spare"
 
 
