@@ -104,9 +104,12 @@ def test_the_message_is_pytorchs() -> None:
         allocator.malloc(3 * MIB)
     assert str(error.value) == (
         "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 32.00 MiB "
-        "of which 14.00 MiB is free. Of the allocated memory 14.50 MiB is allocated by PyTorch, "
+        "of which 14.00 MiB is free. Including non-PyTorch memory, this process has 18.00 MiB memory in use. "
+        "Of the allocated memory 14.50 MiB is allocated by PyTorch, "
         "and 1.50 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
-        "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+        "try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  "
+        "See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+        "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlens.allocator import rules
-from memlens.allocator.blocks import FREE, UNMAPPED, Block, Pool
+from memlens.allocator.blocks import FREE, UNMAPPED, Block, Pool, Segment
 
 if TYPE_CHECKING:
     from memlens.allocator.simulator import CachingAllocator
@@ -72,7 +72,10 @@ def _find(allocator: CachingAllocator, pool: Pool, size: int) -> Block:
     page = rules.page_bytes(pool.small, allocator.config)
     memory = allocator.total_bytes or UNLIMITED_BYTES
     pages = -(-(memory + memory // 8) // page)  # 1 1/8 of the device, to leave room behind unmapped pages
-    segment = allocator.add_segment(pool, max(pages * page, -(-size // page) * page), expandable=True)
+    reach = max(pages, -(-size // page)) * page
+    address = allocator.next_address(reach, pool.stream, pool.small)
+    segment = allocator.segments[address] = Segment(address, reach, pool, expandable=True)
+    segment.head = Block(address, reach, segment, pool, UNMAPPED)
     pool.add_unmapped(segment.head)
     return segment.head
 

@@ -9,7 +9,8 @@ class DeviceFull(Exception):
     """No block holds the request, and the device has no room for another segment.
 
     The figures are those of PyTorch's message: `requested_bytes` is the segment that was wanted (2 MiB for
-    any small request, 20 MiB up to 10 MiB), `request_bytes` what the code asked for.
+    any small request, 20 MiB up to 10 MiB), `request_bytes` what the code asked for, `process_bytes` what
+    the whole process holds: all that is not free, as the simulated process has the card to itself.
     """
 
     def __init__(
@@ -21,9 +22,9 @@ class DeviceFull(Exception):
         free_bytes: int,
         allocated_bytes: int,
         reserved_bytes: int,
+        process_bytes: int,
         allowed_bytes: int | None = None,
         expandable_segments: bool = False,
-        process_bytes: int | None = None,
     ) -> None:
         self.request_bytes = request_bytes
         self.requested_bytes = requested_bytes
@@ -42,21 +43,22 @@ def message(error: DeviceFull, device: int = 0) -> str:
 
     The advice to use expandable segments is left out where they are on already.
     """
-    process = allowed = advice = ""
-    if error.process_bytes is not None:
-        size = format_size(error.process_bytes)
-        process = f"Including non-PyTorch memory, this process has {size} memory in use. "
+    allowed = advice = ""
     if error.allowed_bytes is not None:
         allowed = f"{format_size(error.allowed_bytes)} allowed; "
     if not error.expandable_segments:
         advice = (
             " If reserved but unallocated memory is large try setting"
             " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+            "  See documentation for Memory Management "
+            " (https://docs.pytorch.org/docs/stable/notes/cuda.html"
+            "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
         )
     return (
         f"CUDA out of memory. Tried to allocate {format_size(error.requested_bytes)}. "
         f"GPU {device} has a total capacity of {format_size(error.total_bytes)} "
-        f"of which {format_size(error.free_bytes)} is free. {process}{allowed}"
+        f"of which {format_size(error.free_bytes)} is free. Including non-PyTorch memory, this process has "
+        f"{format_size(error.process_bytes)} memory in use. {allowed}"
         f"Of the allocated memory {format_size(error.allocated_bytes)} is allocated by PyTorch, "
         f"and {format_size(error.reserved_bytes - error.allocated_bytes)} "
         f"is reserved by PyTorch but unallocated.{advice}"

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from memlens.allocator import expandable, release, rules
+from memlens.allocator import driver, release, rules
 from memlens.allocator.blocks import (
     FREE,
     KEY_SHIFT,
@@ -33,7 +33,6 @@ from memlens.allocator.blocks import (
     view,
 )
 from memlens.allocator.config import AllocatorConfig
-from memlens.allocator.oom import DeviceFull
 from memlens.allocator.statistics import PoolStatistics, Stat
 
 # kind (alloc, free, map, unmap), address, bytes, stream, small pool: as the allocator's own trace records it
@@ -84,13 +83,13 @@ class CachingAllocator:
         self.retries = self.ooms = self.device_allocs = self.device_frees = 0
         self.oversize_allocations, self.oversize_segments = Stat(), Stat()
         self._pools: dict[tuple[int, bool], Pool] = {}
-        self._addresses = addresses or self._next_address
+        self.next_address = addresses or self._following_address
         self._free_address = FIRST_ADDRESS
         # the two settings that make the choice of a block more than "the first that fits"
         self._picky = (
             config.expandable_segments or config.max_split_bytes is not None or self.collects_garbage
         )
-        self._limit = config.max_split_bytes or NO_LIMIT
+        self.limit = config.max_split_bytes or NO_LIMIT
         self._rounds_by_512 = not any(config.roundup_power2_divisions)
 
     # -- the live interface ------------------------------------------------------------------------------
@@ -111,13 +110,13 @@ class CachingAllocator:
         index = bisect_left(pool.keys, size << KEY_SHIFT)
         if self._picky:
             index = self._choose(pool, index, size)
-        block = pool.take(index) if index < len(pool.keys) else self._grow(pool, size, requested_bytes)
+        block = pool.take(index) if index < len(pool.keys) else driver.grow(self, pool, size, requested_bytes)
         self._carve(pool, block, size)
         block.state = USED
         block.requested = requested_bytes
         self.statistics.malloc(block.size, requested_bytes)
         pool.statistics.malloc(block.size, requested_bytes)
-        if self._limit <= block.size:
+        if self.limit <= block.size:
             self.oversize_allocations.increase(1)
         return block
 
@@ -127,7 +126,7 @@ class CachingAllocator:
             raise ValueError(f"free of {block!r}, which is not allocated")
         size, requested_bytes = block.size, block.requested
         everything, pool = self.statistics, block.pool.statistics
-        if self._limit <= size:
+        if self.limit <= size:
             self.oversize_allocations.decrease(1)
         if block.streams:
             everything.wait(size)
@@ -290,52 +289,8 @@ class CachingAllocator:
         block.freed_at_search = self.searches[block.pool.small]
         block.pool.add(block)
 
-    def _grow(self, pool: Pool, size: int, requested_bytes: int) -> Block:
-        """A free block from the driver, releasing what is cached if need be (the second half of malloc)."""
-        wanted = rules.segment_bytes(size, self.config)
-        if self.collects_garbage:
-            release.collect_garbage(self)
-        block = self._new_block(pool, size, wanted)
-        if block is None and release.release_available_cached_blocks(self, pool, size):
-            block = self._new_block(pool, size, wanted)
-        if block is None:
-            release.release_cached_blocks(self)
-            self.retries += 1
-            block = self._new_block(pool, size, wanted)
-        if block is None:
-            self.ooms += 1
-            raise DeviceFull(
-                request_bytes=requested_bytes,
-                requested_bytes=wanted,
-                total_bytes=self.total_bytes or 0,
-                free_bytes=self.free_bytes or 0,
-                allocated_bytes=self.allocated_bytes,
-                reserved_bytes=self.reserved_bytes,
-                allowed_bytes=self.allowed_bytes,
-                expandable_segments=self.config.expandable_segments,
-            )
-        return block
-
-    def _new_block(self, pool: Pool, size: int, wanted: int) -> Block | None:
-        """A segment of `wanted` bytes as one free block that is in no pool; None if there is no room."""
-        if self.allowed_bytes is not None and self.reserved_bytes + wanted > self.allowed_bytes:
-            return None
-        if self.config.expandable_segments:
-            return expandable.grow(self, pool, size)
-        if not self.has_room(wanted):
-            return None
-        segment = self.add_segment(pool, wanted, expandable=False)
-        self.count_segment("alloc", segment.address, wanted, pool)
-        return segment.head
-
     def has_room(self, size: int) -> bool:
         return self.capacity_bytes is None or self.reserved_bytes + size <= self.capacity_bytes
-
-    def add_segment(self, pool: Pool, size: int, *, expandable: bool) -> Segment:
-        address = self._addresses(size, pool.stream, pool.small)
-        segment = self.segments[address] = Segment(address, size, pool, expandable)
-        segment.head = Block(address, size, segment, pool, UNMAPPED if expandable else FREE)
-        return segment
 
     def count_segment(self, kind: str, address: int, size: int, pool: Pool) -> None:
         """Book physical memory that came (alloc, map) or went (free, unmap), and tell the listener."""
@@ -346,14 +301,14 @@ class CachingAllocator:
                     stat.increase(amount)
                 else:
                     stat.decrease(amount)
-        if whole and self._limit <= size:
+        if whole and self.limit <= size:
             self.oversize_segments.increase(1) if gained else self.oversize_segments.decrease(1)
         self.device_allocs += gained
         self.device_frees += not gained
         if self.on_segment is not None:
             self.on_segment(kind, address, size, pool.stream, pool.small)
 
-    def _next_address(self, size: int, stream: int, small: bool) -> int:
+    def _following_address(self, size: int, stream: int, small: bool) -> int:
         address = self._free_address
         self._free_address += -(-size // rules.ROUND_LARGE_BYTES) * rules.ROUND_LARGE_BYTES
         return address
