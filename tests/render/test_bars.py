@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memlens.render.bars import bar, chart, resample
+from memlens.render.bars import bar, chart, encodable, resample
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,10 @@ def test_a_peak_is_never_averaged_away() -> None:
     assert max(resample(values, 0, 1000, 10)) == 9
     assert resample([1, 2], 0, 2, 4) == [1, 1, 2, 2]
     assert resample([], 0, 0, 3) == [0, 0, 0]
+
+
+def test_a_terminal_without_blocks_gets_ascii() -> None:
+    """In ASCII bars are drawn with `#`, and what else cannot be shown is a question mark; UTF-8 stays."""
+    assert encodable("██▌▏ ┤└forward é", "ascii") == "###- |+forward ?"
+    assert encodable("██▌", "utf-8") == "██▌"
+    assert encodable("██▌", None) == "██▌"

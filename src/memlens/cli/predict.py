@@ -133,6 +133,10 @@ def write(prediction: Prediction, as_json: bool, output: Path | None) -> None:
     elif output is None:
         from rich.console import Console
 
+        from memlens.render.bars import encodable
         from memlens.render.prediction import PredictionView
 
-        Console(file=sys.stdout, highlight=False).print(PredictionView(prediction))
+        console = Console(file=sys.stdout, highlight=False)
+        with console.capture() as drawn:
+            console.print(PredictionView(prediction))
+        click.echo(encodable(drawn.get(), sys.stdout.encoding), nl=False)

@@ -20,6 +20,23 @@ def bar(share: float, width: int) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
+# what a terminal gets that cannot show block characters; a column of a chart is drawn from half a block up
+_PLAIN = str.maketrans(dict.fromkeys("▄▅▆▇█▉▊▋▌", "#") | dict.fromkeys("▁▂▃▍▎▏", "-") | {"┤": "|", "└": "+"})
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """`text` itself, or drawn with ASCII where the output's encoding has no block characters.
+
+    >>> encodable("██▌ ┤", "ascii")
+    '### |'
+    """
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
+    return text
+
+
 def chart(values: Sequence[int], height: int, top: int) -> list[str]:
     """`height` lines, the highest first, one column a value; `top` is the value of a full column.
 
