@@ -194,6 +194,30 @@ def test_what_nobody_foresaw_is_one_line_too() -> None:
     assert isinstance(error.value.__cause__, RuntimeError)
 
 
+class Distracted(nn.Module):
+    """Between the embedding and the layer above it, a module that has no gradient makes tensors."""
+
+    class Table(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.arange(x.shape[1], device=x.device).float().sin() * 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.table, self.head = nn.Embedding(50_000, 64), self.Table(), nn.Linear(64, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        return self.head(x * (1 + self.table(x)[:, None]))
+
+
+def test_a_gradient_belongs_to_its_own_module() -> None:
+    """Weights, gradient and two states of 12.2 MiB are the embedding's, none of them the table's."""
+    found = memlens.predict(Distracted, seq_len=16, gpu="4090", loss="sum")
+    held = {holder.module: holder.bytes for holder in found.top_modules}
+    assert held["embed"] >= 4 * 50_000 * 64 * 4
+    assert held.get("table", 0) < 1 * MIB
+
+
 # what is left of a real model -------------------------------------------------------------------------
 
 

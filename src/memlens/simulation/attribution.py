@@ -102,13 +102,17 @@ class Attribution:
             return self._backward_site(operator, node)
         site = self._forward_site(operator)
         if node is None and torch.is_grad_enabled():
-            self._by_sequence[torch.autograd._get_sequence_nr() - 1] = site
+            # a node is made before its operator runs, so the first operator with its number is its own;
+            # those after it with the same number have no node
+            self._by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, site)
         return site
 
     def remember(self, operator: str) -> None:
         """An operator runs in forward without allocating: its backward belongs to its line all the same."""
         if torch.is_grad_enabled() and torch._C._current_autograd_node() is None:
-            self._by_sequence[torch.autograd._get_sequence_nr() - 1] = self._forward_site(operator)
+            number = torch.autograd._get_sequence_nr() - 1
+            if number not in self._by_sequence:
+                self._by_sequence[number] = self._forward_site(operator)
 
     def _forward_site(self, operator: str) -> Site:
         module, kind = self.modules[-1] if self.modules else (None, "")
