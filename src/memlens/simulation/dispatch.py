@@ -135,7 +135,10 @@ class DispatchMode(TorchDispatchMode):
                 return run_composite(sim, func, args, kwargs)
         if op.replace is not None:
             sim.operators += 1
-            return op.replace(sim, args, kwargs)
+            out = op.replace(sim, args, kwargs)
+            if sim.watch is not None:
+                sim.watch(func, args, kwargs, out)
+            return out
         if func in _IN_PLACE_IN_BACKWARD:
             node = torch._C._current_autograd_node()
             if (
@@ -164,9 +167,12 @@ class DispatchMode(TorchDispatchMode):
                 args, kwargs = self._lift(func, op, args, kwargs, reals)
         sim.operators += 1
         try:
-            return self._execute(func, op, args, kwargs, tuple(key), target, metas)
+            out = self._execute(func, op, args, kwargs, tuple(key), target, metas)
         except NotImplementedError as error:
             raise _unsupported(func, sim, error) from error
+        if sim.watch is not None:
+            sim.watch(func, args, kwargs, out)
+        return out
 
     def _execute(
         self,

@@ -40,6 +40,7 @@ class Simulation:
             gpu.device(),
         )
         self.operators = 0
+        self.watch: Callable[[Any, Any, Any, Any], None] | None = None  # (operator, args, kwargs, outputs)
         self.stream = 0
         self.target: str | None = None  # where tensors made from nothing live, where that was said
         self.phase = "build"
