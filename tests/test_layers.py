@@ -15,13 +15,13 @@ FLOOR = {
     "model": 0,
     "allocator": 1, "devices": 1, "records": 1,
     "simulation": 2, "measure": 2,
-    "scenarios": 3, "advice": 3, "summary": 3,
+    "scenarios": 3, "advice": 3, "summaries": 3,
     "render": 4,
     "cli": 5, "notebook": 5, "integrations": 5, "compat": 5,
 }  # fmt: skip
-MAY_IMPORT_TORCH = {"simulation", "measure", "scenarios", "summary", "advice", "integrations"}
+MAY_IMPORT_TORCH = {"simulation", "measure", "scenarios", "summaries", "advice", "integrations"}
 # a room may use a neighbour on its own floor only where this says so
-NEIGHBOURS = {("advice", "scenarios"), ("summary", "scenarios"), ("cli", "notebook")}
+NEIGHBOURS = {("advice", "scenarios"), ("summaries", "scenarios"), ("cli", "notebook")}
 STDLIB_ONLY = {"model", "allocator", "errors", "units"}
 THIRD_PARTY = {
     "click",

@@ -1,0 +1,1 @@
+"""One row per layer, with bytes that are true: what a forward makes and keeps, by module and operator."""

@@ -1,0 +1,301 @@
+"""What happened in a forward, as a tree: modules as they were called, operators under whoever called them.
+
+Every call is a node. Operators that torch.nn's own layers call belong to the layer; all others are nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from memlens.model import Alloc
+from memlens.summaries.macs import count_macs
+
+if TYPE_CHECKING:
+    from memlens.simulation.ledger import Storage
+    from memlens.simulation.session import Simulation
+
+Shape = tuple[int, ...]
+Spec = tuple[Shape, torch.dtype]
+_no_modes = torch._C.DisableTorchFunction
+
+
+@dataclass(slots=True, eq=False)
+class Saved:
+    """One storage that autograd keeps for backward, as the first operator that saved it saw it."""
+
+    node: Node
+    shape: Shape
+    dtype: torch.dtype
+    nbytes: int
+    key: int
+    entry: Storage | None  # None: a tensor on the host, mostly a scalar
+
+
+@dataclass(slots=True)
+class Level:
+    """An amount that goes up and down, and the most it was."""
+
+    now: int = 0
+    most: int = 0
+
+    def change(self, more: int) -> None:
+        self.now += more
+        self.most = max(self.most, self.now)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One row in the making. `depth` counts calls from the model, which is 0."""
+
+    kind: str  # "module" or "operator"
+    path: str
+    type: str
+    depth: int
+    key: Any = None  # of calls that look alike: the module or function, and the shapes of its inputs
+    parent: Node | None = None
+    module: nn.Module | None = None
+    absorbs: bool = False  # its operators are its own
+    calls: int = 0
+    inputs: tuple[Spec, ...] = ()
+    returns: list[tuple[Spec, ...]] = field(default_factory=list)  # of calls that differ
+    allocates: bool = False
+    output_bytes: int = 0
+    own: Level = field(default_factory=Level)
+    below: Level = field(default_factory=Level)
+    macs: int = 0
+    saved: list[Saved] = field(default_factory=list)
+    children: list[Node] = field(default_factory=list)
+    merged_into: Node | None = None
+
+    def walk(self) -> Iterator[Node]:
+        """Itself and all below, in the order in which they were first called."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    @property
+    def outputs(self) -> list[Spec]:
+        """Every tensor of a call, and of further calls only where they returned something else."""
+        return [spec for returned in self.returns for spec in returned]
+
+    @property
+    def costs(self) -> bool:
+        """Whether anything is to be said of it: an operator that makes a view costs nothing."""
+        return self.kind == "module" or bool(self.allocates or self.macs or self.saved or self.children)
+
+    @property
+    def final(self) -> Node:
+        """The node that stands for this call in the end."""
+        node = self
+        while node.merged_into is not None:
+            node = node.merged_into
+        return node
+
+    def holds(self, more: int) -> None:
+        """`more` bytes (less if negative) are allocated by this node, and so by all above it."""
+        self.own.change(more)
+        node: Node | None = self
+        while node is not None:
+            node.below.change(more)
+            node = node.parent
+
+
+class Output(NamedTuple):
+    """A tensor that a module returned; `storage` identifies its memory, None on the host."""
+
+    shape: Shape
+    dtype: torch.dtype
+    storage: int | None
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a module, in the order of completion, for the tools that count calls."""
+
+    module: nn.Module
+    node: Node
+    output: Any  # Outputs in lists and dicts, nested as the module returned them
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every tensor in what a module takes or returns: tuples, lists, dicts, dataclasses.
+
+    >>> [t.shape[0] for t in tensors_in({"a": torch.ones(2), "b": [torch.ones(3), None]})]
+    [2, 3]
+    """
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for item in dataclasses.fields(value):
+            yield from tensors_in(getattr(value, item.name))
+
+
+def spec(tensor: Tensor) -> Spec:
+    return tuple(tensor.shape), tensor.dtype
+
+
+class Recorder:
+    """Grows the tree while a model runs. `top` is the node whose code runs now."""
+
+    def __init__(self, sim: Simulation, model: nn.Module, batch: list[Tensor]) -> None:
+        self.sim = sim
+        self.model = model
+        self.paths = {id(module): path for path, module in model.named_modules()}
+        self.top = self.base = Node("module", "", "", -1)
+        self.calls: list[Call] = []
+        self.saved: dict[int, Saved] = {}  # by the identity of the storage's entry, or of a host storage
+        self.cast_weights: dict[int, tuple[int, int]] = {}  # copies by autocast: key -> allocation, bytes
+        self.used: set[int] = set()  # ids of parameters that operators outside torch.nn's layers took
+        self.owners: dict[int, Node] = {}  # id of an allocation -> who made it
+        with _no_modes():
+            self.weights = {p.untyped_storage()._cdata for p in model.parameters()}
+            self._buffers = {b.untyped_storage()._cdata for b in model.buffers()}
+            self._batch = {tensor.untyped_storage()._cdata for tensor in batch}
+        # what is there already is nobody's output; the entries are kept so that their ids stay theirs
+        self._claimed: dict[int, tuple[Storage, Node | None]] = {
+            id(entry): (entry, None) for entry in sim.ledger.storages.values()
+        }
+        self._host: list[Any] = []
+        self.start = self._settled = len(sim.events)
+        sim.watch = self.operator_ran
+
+    @property
+    def root(self) -> Node:
+        return self.base.children[0]
+
+    # modules and functions begin and end -------------------------------------------------------------
+
+    def begin_module(self, module: nn.Module, args: Any) -> None:
+        with _no_modes():
+            self.settle()
+            inputs = tuple(spec(tensor) for tensor in tensors_in(args))
+        parent, name = self.top, type(module).__name__
+        path = self.paths.get(id(module))
+        if path is None:
+            path = f"{parent.path}.{name}" if parent.path else name
+        key = (id(module), inputs)
+        node = Node("module", path, name, parent.depth + 1, key, parent, module, _is_layer(module), 1, inputs)
+        parent.children.append(node)
+        self.top = node
+
+    def end_module(self, module: nn.Module, output: Any) -> None:
+        node = self.top
+        with _no_modes():
+            self.settle()
+            self._returned(node, output)
+            self.calls.append(Call(module, node, self._structure(output)))
+        self.top = node.parent or self.base
+
+    def begin_operator(self, name: str, args: Any, kwargs: Mapping[str, Any]) -> Node:
+        with _no_modes():
+            self.settle()
+            tensors = list(tensors_in((args, kwargs)))
+            inputs = tuple(spec(tensor) for tensor in tensors)
+            self.used.update(id(t) for t in tensors if isinstance(t, nn.Parameter))
+        parent = self.top
+        path = f"{parent.path}/{name}"
+        node = Node("operator", path, name, parent.depth + 1, (name, inputs), parent, None, True, 1, inputs)
+        parent.children.append(node)
+        self.top = node
+        return node
+
+    def end_operator(self, node: Node, output: Any = None) -> None:
+        with _no_modes():
+            self.settle()
+            self._returned(node, output)
+        self.top = node.parent or self.base
+
+    def _structure(self, value: Any) -> Any:
+        """`value` with every tensor replaced by its Output; what holds no tensor becomes None."""
+        if isinstance(value, Tensor):
+            entry = self.sim.ledger.storages.get(value.untyped_storage()._cdata)
+            return Output(*spec(value), None if entry is None else id(entry))
+        if isinstance(value, Mapping):
+            return {key: self._structure(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._structure(item) for item in value]
+        return None
+
+    def _returned(self, node: Node, output: Any) -> None:
+        storages = self.sim.ledger.storages
+        tensors = list(tensors_in(output))
+        returned = tuple(spec(tensor) for tensor in tensors)
+        if returned not in node.returns:
+            node.returns.append(returned)
+        for tensor in tensors:
+            entry = storages.get(tensor.untyped_storage()._cdata)
+            if entry is not None and id(entry) not in self._claimed:
+                self._claimed[id(entry)] = entry, node
+                node.output_bytes += entry.nbytes
+
+    # what operators do ---------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """What was allocated since the last time was allocated by `top`."""
+        self._autocast = torch.is_autocast_enabled("cuda")  # inside its own kernels it says no
+        events = self.sim.events
+        for position in range(self._settled, len(events)):
+            event = events[position]
+            if type(event) is Alloc:
+                self.owners[event.id] = self.top
+                self.top.allocates = True
+        self._settled = len(events)
+
+    def operator_ran(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Called below autograd for every operator of the simulation."""
+        self.top.macs += count_macs(func, args, kwargs, out)
+        if self._autocast and func is torch.ops.aten._to_copy.default:
+            entry = self.sim.ledger.of(out)
+            weight = args[0].untyped_storage()._cdata in self.weights
+            if weight and entry is not None and entry.alloc is not None:
+                self.cast_weights[entry.key] = entry.alloc.id, entry.nbytes
+
+    def save(self, tensor: Tensor) -> Tensor:
+        """Autograd saves a tensor: the first node that saves a storage keeps it."""
+        with _no_modes():
+            storage = tensor.untyped_storage()
+            entry = self.sim.ledger.storages.get(storage._cdata)
+            identity = id(entry) if entry is not None else -storage._cdata
+            if identity not in self.saved:
+                saved = Saved(self.top, *spec(tensor), storage.nbytes(), storage._cdata, entry)
+                self.saved[identity] = saved
+                if entry is None:
+                    self._host.append(storage)  # keeps the address from being used again
+        return tensor
+
+    def what(self, saved: Saved) -> str:
+        """What a saved storage is: activation, input, buffer or host."""
+        if saved.entry is None:
+            return "host"
+        if saved.key in self._batch:
+            return "input"
+        return "buffer" if saved.key in self._buffers else "activation"
+
+    def maker(self, saved: Saved) -> Node | None:
+        """The module or operator that returned a saved storage; None where nobody did."""
+        return self._claimed.get(id(saved.entry), (None, None))[1]
+
+    @property
+    def weight_copies_bytes(self) -> int:
+        """What autocast keeps of weights in a lower precision beside the weights."""
+        return sum(nbytes for _, nbytes in self.cast_weights.values())
+
+
+def _is_layer(module: nn.Module) -> bool:
+    """A layer of torch.nn, or a class made from one, without modules inside: Conv2d, LSTM, timm's norms."""
+    if module._modules:
+        return False
+    return any(cls.__module__.startswith("torch.nn.modules.") and cls is not nn.Module
+               for cls in type(module).__mro__)  # fmt: skip

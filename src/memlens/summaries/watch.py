@@ -1,0 +1,60 @@
+"""Watches a model run: hooks on modules and on what autograd saves, a mode that sees torch's functions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.nn.modules import module as hooks
+from torch.overrides import TorchFunctionMode
+
+from memlens.summaries.record import Recorder
+
+
+@contextlib.contextmanager
+def watching(recorder: Recorder) -> Iterator[None]:
+    """Record all that runs inside, and take every hook away again."""
+    handles = [
+        hooks.register_module_forward_pre_hook(recorder.begin_module),
+        hooks.register_module_forward_hook(
+            lambda module, args, output: recorder.end_module(module, output), always_call=True
+        ),
+    ]
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(recorder.save, _same), _Functions(recorder):
+            yield
+        recorder.settle()
+    finally:
+        for handle in handles:
+            handle.remove()
+        recorder.sim.watch = None
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+class _Functions(TorchFunctionMode):
+    """Sees every function of torch that Python code calls, the outermost ones only."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        recorder = self.recorder
+        name = func.__name__
+        if recorder.top.absorbs or name == "__get__" or name == "__set__":
+            return func(*args, **kwargs)
+        node = recorder.begin_operator(name.strip("_"), args, kwargs)
+        output = None
+        try:
+            output = func(*args, **kwargs)
+            return output
+        finally:
+            recorder.end_operator(node, output)
