@@ -50,6 +50,7 @@ class ResNet(nn.Module):
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
         self.head = nn.Linear(channels, classes)
+        self.example_input_array = torch.zeros(1, 3, 224, 224)  # what predict and summary feed it
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         maps = self.stages(self.stem(images))

@@ -31,6 +31,7 @@ class VGG(nn.Module):
             nn.Dropout(),
             nn.Linear(4096, classes),
         )
+        self.example_input_array = torch.zeros(1, 3, 224, 224)  # what predict and summary feed it
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         maps = self.features(images)

@@ -24,6 +24,7 @@ _PUBLIC: dict[str, str] = {
     "simulate": "memlens.simulation.context",
     "Prediction": "memlens.scenarios.prediction",
     "predict": "memlens.scenarios.predict",
+    "summary": "memlens.compat.summary",
 }
 
 __all__ = ["__version__", *_PUBLIC]

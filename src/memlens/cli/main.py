@@ -16,6 +16,7 @@ from memlens.errors import MemlensError
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("predict", "will it fit, where is the peak, who holds it"),
     "snapshot": ("snapshot", "read a torch CUDA snapshot: peak, holders, why it ran out"),
+    "summary": ("summary", "one row per layer, with bytes that are true"),
     "gpus": ("gpus", "the catalogue, and the cards in this machine"),
     "run": ("run", "run a program and record the memory of it and its children"),
     "attach": ("attach", "the same for a process that runs already"),

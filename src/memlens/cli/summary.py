@@ -1,0 +1,138 @@
+"""`memlens summary`: one row per layer, with bytes that are true."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlens.errors import UsageError
+
+if TYPE_CHECKING:
+    from memlens.summaries.summary import Summary
+
+EXAMPLE = """
+\b
+memlens summary timm:resnet50 --depth 2
+memlens summary net.py:make_model --input 3x224x224 --sort kept_bytes
+memlens summary examples/vgg16.py:vgg16 --input 3x224x224 --formulas
+memlens summary net.py:Net --input 3x512x704 --like torchsummary
+"""
+
+
+@click.command(
+    epilog=EXAMPLE,
+    short_help="one row per layer, with bytes that are true",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("target")
+@click.option("--batch-size", default=1, show_default=True, help="Samples in a batch.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=][DTYPE:]SHAPE",
+    help="Shape of one sample: 3x224x224, int64:1024, mask=bool:1024. Repeatable.",
+)
+@click.option("--seq-len", type=int, help="Length of a sample of a language model (hf:).")
+@click.option("--mode", default="train", show_default=True, help="train, inference, or eval (dropout off).")
+@click.option("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16; as the model is built otherwise.")
+@click.option("--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the factory. Repeatable.")
+@click.option("--depth", type=click.IntRange(0), help="Deeper rows are added to those above.  [default: 3]")
+@click.option("--columns", metavar="NAME,...", help="output_size,num_params,kept_bytes,mult_adds and others.")
+@click.option("--sort", metavar="NAME", help="A list instead of a tree, the largest first: kept_bytes.")
+@click.option("--formulas", is_flag=True, help="How each number comes about, with the row's own values.")
+@click.option("--like", metavar="TOOL", help="torchsummary or torchinfo: what it would print, and the truth.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (schema memlens.summary/1).")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a file: .csv, .json or .txt.")
+@click.option("--force", is_flag=True, help="Overwrite the output file.")
+def command(
+    target: str,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+    depth: int | None,
+    columns: str | None,
+    sort: str | None,
+    formulas: bool,
+    **options: Any,
+) -> None:
+    """Show what every layer of TARGET makes, and what it keeps for backward, without a GPU.
+
+    TARGET is timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, where the
+    object is an nn.Module, a class or a function that makes one.
+    """
+    from memlens.summaries.view import DEFAULT_DEPTH, check_columns, check_sort
+
+    check_output(output, force)
+    like = options["like"]
+    table_options = {"--depth": depth, "--columns": columns, "--sort": sort}
+    check_together(table_options, formulas, like, as_json, output)
+    shown = check_columns(columns.replace(",", " ").split()) if columns else ()
+    if sort is not None:
+        check_sort(sort)
+    summary = run(target, **options)
+
+    def text(width: int | None) -> str:
+        from memlens.render.summary import to_formulas, to_like, to_text
+
+        if formulas:
+            return to_formulas(summary)
+        if like:
+            return to_like(summary, summary.like or like)
+        level = DEFAULT_DEPTH if depth is None else depth
+        return to_text(summary, width=width, depth=level, columns=shown, sort=sort)
+
+    document = json.dumps(summary.to_dict(), indent=2)
+    if output is not None:
+        csv = output.suffix == ".csv"
+        data = document if output.suffix == ".json" else summary.to_csv() if csv else text(None)
+        output.write_text(data.rstrip("\n") + "\n", encoding="utf-8")
+        click.echo(f"wrote {output}", err=True)
+    if as_json:
+        click.echo(document)
+    elif output is None:
+        click.echo(text(shutil.get_terminal_size((120, 24)).columns))
+
+
+def check_output(output: Path | None, force: bool) -> None:
+    """Refuse before anything is computed."""
+    if output is None:
+        return
+    if output.suffix not in (".csv", ".json", ".txt"):
+        raise UsageError(f"cannot write {output}: the ending says the format", hint="use .csv, .json or .txt")
+    if output.exists() and not force:
+        raise UsageError(f"will not overwrite {output}", hint="add --force, or name another file")
+    if not output.parent.is_dir():
+        raise UsageError(f"there is no folder {output.parent} to write {output.name} in")
+
+
+def check_together(
+    table: dict[str, Any], formulas: bool, like: str | None, as_json: bool, output: Path | None
+) -> None:
+    """An option without effect is an error: the table's options mean nothing where no table is shown."""
+    if formulas and like:
+        raise UsageError("--formulas and --like are two pages", hint="ask for one of them")
+    whole = as_json or (output is not None and output.suffix != ".txt")
+    other = "--formulas" if formulas else "--like" if like and not whole else "the data" if whole else None
+    given = [name for name, value in table.items() if value is not None]
+    if other and given:
+        raise UsageError(f"{' and '.join(given)} has no effect on {other}, which has every row")
+    if formulas and whole:
+        raise UsageError("--formulas has no effect on the data", hint="write a .txt, or leave --formulas out")
+
+
+def run(target: str, *, inputs: tuple[str, ...], model_arg: tuple[str, ...], **options: Any) -> Summary:
+    """Call `summarise` with what the options say, and show its progress on stderr."""
+    from memlens.cli.progress import Progress
+    from memlens.scenarios.names import parse_arguments
+    from memlens.summaries.summarise import summarise
+
+    with Progress() as progress:
+        return summarise(
+            target, inputs=list(inputs) or None, progress=progress,
+            model_args=parse_arguments(model_arg, "--model-arg"), **options,
+        )  # fmt: skip

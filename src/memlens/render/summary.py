@@ -1,0 +1,313 @@
+"""A `Summary` as text: the tree with its columns, the totals, the formulas, other tools' numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from memlens.model import Assumption
+from memlens.summaries.like import Like
+from memlens.summaries.rows import Row, Totals
+from memlens.summaries.summary import Summary
+from memlens.summaries.view import COLUMNS, DEFAULT_COLUMNS, DEFAULT_DEPTH, fold, ordered
+from memlens.units import format_bytes, format_count, format_mib
+
+NOTHING = "--"
+GAP = "  "
+NAME_SHARE = 3  # a layer's name gets a third of the width before a column that nobody asked for
+NARROWEST_NAME = 20
+LEFT = {"input_size", "output_size", "kernel_size", "trainable", "dtype"}
+
+
+def to_text(
+    summary: Summary,
+    *,
+    width: int | None = None,
+    depth: int = DEFAULT_DEPTH,
+    columns: tuple[str, ...] = (),
+    sort: str | None = None,
+    row_settings: Iterable[str] = ("var_names", "depth"),
+) -> str:
+    """The whole page for people. `width` None takes what the table needs."""
+    settings = set(row_settings)
+    rows = fold(summary.rows, depth)
+    if "hide_recursive_layers" in settings:
+        rows = tuple(row for row in rows if not (row.shared and row.calls))
+    if sort is not None:
+        rows = ordered(rows, sort)
+        names = [row.path or row.type for row in rows]
+    else:
+        names = tree(rows, settings)
+    heading = "Layer" if sort else "Layer (type" + "".join(
+        text for key, text in (("var_names", " (name)"), ("depth", ":depth-idx")) if key in settings
+    ) + ")"  # fmt: skip
+    cells = table_cells(rows, columns or DEFAULT_COLUMNS, summary.totals)
+    lines = table(heading, names, cells, width, fixed=bool(columns))
+    rule = "=" * max(map(len, lines))
+    return "\n".join([rule, lines[0], rule, *lines[1:], rule, *totals_lines(summary), rule, *notes(summary)])
+
+
+# the tree --------------------------------------------------------------------------------------------------
+
+
+def tree(rows: tuple[Row, ...], settings: set[str]) -> list[str]:
+    """`├─Conv2d (conv1): 1-1` for every row, the last child of each parent with its corner."""
+    ascii_only = "ascii_only" in settings
+    through, tee, corner, blank = ("|  ", "+ ", "+ ", "   ") if ascii_only else ("│  ", "├─", "└─", "   ")
+    last = last_children(rows)
+    numbers: dict[int, int] = {}
+    bars: list[str] = []  # for each depth above the row: a line that goes on, or nothing
+    names = []
+    for row, is_last in zip(rows, last, strict=True):
+        numbers[row.depth] = numbers.get(row.depth, 0) + 1
+        del bars[max(row.depth - 1, 0) :]
+        branch = "" if row.depth == 0 else corner if is_last else tee
+        names.append("".join(bars) + branch + label(row, numbers[row.depth], settings))
+        if row.depth:
+            bars.append(blank if is_last else through)
+    return names
+
+
+def last_children(rows: tuple[Row, ...]) -> list[bool]:
+    """Whether no later row has the same parent."""
+    last: list[bool] = []
+    open_depths: set[int] = set()
+    for row in reversed(rows):
+        last.append(row.depth not in open_depths)
+        open_depths = {depth for depth in open_depths if depth < row.depth} | {row.depth}
+    return last[::-1]
+
+
+def label(row: Row, number: int, settings: set[str]) -> str:
+    """`Conv2d (conv1): 1-1`, and a mark on what is counted elsewhere or never ran."""
+    name = f" ({row.name})" if "var_names" in settings and row.kind == "module" and row.path else ""
+    index = f": {row.depth}-{number}" if "depth" in settings and row.depth else ""
+    return row.type + name + index + mark(row)
+
+
+def mark(row: Row) -> str:
+    if row.calls == 0:
+        return " [not called]" if row.params_used else " [unused]"
+    times = f" ×{row.calls}" if row.calls > 1 else ""
+    return times + (" [shared]" if row.shared else "")
+
+
+# the columns -----------------------------------------------------------------------------------------------
+
+
+def shapes(found: tuple[tuple[int, ...], ...]) -> str:
+    """`[1, 64, 224, 224]`; of several the first two, and how many more.
+
+    >>> shapes(((1, 8), (1, 8), (2,)))
+    '[1, 8] [1, 8] +1'
+    """
+    texts = ["[" + ", ".join(map(str, shape)) + "]" for shape in found[:2]]
+    return " ".join(texts) + (f" +{len(found) - 2}" if len(found) > 2 else "") or NOTHING
+
+
+def size(count: int) -> str:
+    return format_bytes(count) if count else NOTHING
+
+
+def number(count: int) -> str:
+    return format_count(count) if count else NOTHING
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part / whole:.2%}" if part and whole else NOTHING
+
+
+def trainable(row: Row) -> str:
+    if not row.params:
+        return NOTHING
+    return "True" if row.trainable_params == row.params else "Partial" if row.trainable_params else "False"
+
+
+def params(row: Row) -> str:
+    """The number, or where it is counted: torchinfo's word for a module that came before, ours for a tie."""
+    if row.params or not row.shared:
+        return number(row.params)
+    return "(recursive)" if row.repeated else "(shared)"
+
+
+Cell = Callable[[Row, Totals], str]
+CELLS: dict[str, Cell] = {
+    "input_size": lambda row, _: shapes(row.input_shapes),
+    "output_size": lambda row, _: shapes(row.output_shapes),
+    "num_params": lambda row, _: params(row),
+    "params_percent": lambda row, totals: share(row.params, totals.params),
+    "kernel_size": lambda row, _: str(list(row.kernel_size)) if row.kernel_size else NOTHING,
+    "groups": lambda row, _: str(row.groups) if row.groups else NOTHING,
+    "mult_adds": lambda row, _: number(row.macs),
+    "trainable": lambda row, _: trainable(row),
+    "calls": lambda row, _: number(row.calls),
+    "dtype": lambda row, _: row.dtype or NOTHING,
+    "param_bytes": lambda row, _: size(row.param_bytes),
+    "buffer_bytes": lambda row, _: size(row.buffer_bytes),
+    "output_bytes": lambda row, _: size(row.output_bytes),
+    "kept_bytes": lambda row, _: size(row.kept_bytes),
+    "kept_percent": lambda row, totals: share(row.kept_bytes, totals.kept_bytes),
+    "transient_bytes": lambda row, _: size(row.transient_bytes),
+}
+
+
+def table_cells(rows: tuple[Row, ...], columns: tuple[str, ...], totals: Totals) -> dict[str, list[str]]:
+    return {name: [CELLS[name](row, totals) for row in rows] for name in columns}
+
+
+def table(
+    heading: str, names: list[str], cells: dict[str, list[str]], width: int | None, fixed: bool
+) -> list[str]:
+    """The heading and a line a row. Columns that nobody asked for go, last first, until the rest fits."""
+    widths = {name: max(len(COLUMNS[name]), *map(len, column)) if column else len(COLUMNS[name])
+              for name, column in cells.items()}  # fmt: skip
+    natural = max(map(len, [heading, *names]))
+    shown = list(cells)
+
+    def room() -> int:
+        return (width or math.inf) - sum(widths[name] + len(GAP) for name in shown)  # type: ignore[return-value]
+
+    while not fixed and len(shown) > 1 and room() < min(natural, (width or 0) // NAME_SHARE):
+        shown.pop()
+    wide = natural if width is None else max(min(natural, room()), NARROWEST_NAME)
+    rows = [[heading, *(COLUMNS[name] for name in shown)]]
+    rows += ([name, *(cells[column][i] for column in shown)] for i, name in enumerate(names))
+    return [
+        (cut(first, wide) + "".join(
+            GAP + (text.ljust if name in LEFT else text.rjust)(widths[name])
+            for name, text in zip(shown, rest, strict=True)
+        )).rstrip()
+        for first, *rest in rows
+    ]  # fmt: skip
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in `width` columns, its middle left out where it is longer: both ends say something."""
+    if len(text) <= width:
+        return text.ljust(width)
+    tail = (width - 1) // 3
+    return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
+
+
+# totals ----------------------------------------------------------------------------------------------------
+
+
+def scaled(count: int) -> str:
+    """`(G): 15.47`, as torchinfo prints mult-adds."""
+    for factor, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M")):
+        if count >= factor:
+            return f" ({unit}): {count / factor:,.2f}"
+    return f": {count:,}"
+
+
+def totals_lines(summary: Summary) -> list[str]:
+    """torchinfo's labels where they mean the same, and bytes as bytes."""
+    totals = summary.totals
+    lines = [
+        f"Total params: {format_count(totals.params)}",
+        f"Trainable params: {format_count(totals.trainable_params)}",
+        f"Non-trainable params: {format_count(totals.params - totals.trainable_params)}",
+        f"Total mult-adds{scaled(totals.macs)}",
+        f"Input size: {format_bytes(totals.input_bytes)}",
+        f"Params size: {format_bytes(totals.param_bytes)}",
+        f"Buffers size: {format_bytes(totals.buffer_bytes)}",
+        f"Kept for backward: {format_bytes(totals.kept_bytes)}{kept_of(summary)}",
+    ]
+    if summary.weight_copies_bytes:
+        lines.append(f"Copies of weights that autocast keeps: {format_bytes(summary.weight_copies_bytes)}")
+    return lines
+
+
+def kept_of(summary: Summary) -> str:
+    """What of the kept bytes stands in another line too."""
+    words = {"input": "the batch", "buffer": "buffers", "host": "numbers on the host"}
+    parts = []
+    for what, name in words.items():
+        part = sum(kept.bytes for row in summary.rows for kept in row.kept if kept.what == what)
+        if part:
+            parts.append(f"{name} {format_bytes(part)}")
+    return f", of which {', '.join(parts)}" if parts else ""
+
+
+def notes(summary: Summary) -> list[str]:
+    where = f"{summary.target}, {summary.mode}, inputs {' '.join(summary.inputs) or 'none'}"
+    lines = [f"{where}; a forward only, the peak of a step is what memlens predict says"]
+    unused = sum(row.calls == 0 and not row.params_used for row in summary.rows)
+    if unused:
+        lines.append(f"[unused]: {unused} module{'s' * (unused > 1)} hold parameters that nothing used")
+    lines += (f"assumed: {assumption_text(assumption)}" for assumption in summary.assumptions)
+    return lines
+
+
+def assumption_text(assumption: Assumption) -> str:
+    return f"{assumption.what} ({assumption.why})"
+
+
+# formulas --------------------------------------------------------------------------------------------------
+
+_WHAT = {"params": "params", "macs": "mult-adds", "output": "output", "kept": "kept"}
+
+
+def to_formulas(summary: Summary) -> str:
+    """How every number of every row comes about, a block a row, then the totals."""
+    blocks = []
+    for row in summary.rows:
+        if row.formulas:
+            blocks.append(f"{row.path or row.type} ({row.type}){mark(row)}" if row.path else row.type)
+            blocks += (f"  {line}" for line in formula_lines(row))
+    return "\n".join([*blocks, "", *totals_lines(summary), *notes(summary)])
+
+
+def formula_lines(row: Row) -> list[str]:
+    """`params   C_in × C_out × K × K + C_out = 3 × 64 × 3 × 3 + 64 = 1,792`."""
+    lines = []
+    for formula in row.formulas:
+        result = format_count(formula.result)
+        if formula.what in ("output", "kept"):
+            result += f" B = {format_bytes(formula.result)}"
+        lines.append(f"{_WHAT[formula.what]:<10}{formula.symbols} = {formula.values} = {result}")
+    return lines
+
+
+# other tools -----------------------------------------------------------------------------------------------
+
+
+def to_like(summary: Summary, tool: str, width: int | None = None) -> str:
+    """What `tool` would print, the truth beside it, and for every output why they differ."""
+    like = summary.likes[tool]
+    totals = summary.totals
+    together = totals.param_bytes + totals.buffer_bytes + totals.kept_bytes
+    batch = sum(k.bytes for row in summary.rows for k in row.kept if k.what == "input")
+    buffers = sum(k.bytes for row in summary.rows for k in row.kept if k.what == "buffer")
+    together += totals.input_bytes - batch - buffers
+    unit = "MB = 2^20 bytes" if tool == "torchsummary" else "MB = 10^6 bytes"
+    lines = [
+        f"Total params: {format_count(totals.params)}",
+        f"{f'What {tool} prints ({unit})':<44}What it is in memory",
+        f"{f'Input size (MB): {like.input_mb:.2f}':<44}{format_mib(totals.input_bytes)} batch",
+        f"{f'Forward/backward pass size (MB): {like.forward_backward_mb:.2f}':<44}"
+        f"{format_mib(totals.kept_bytes, precision=3)} kept for backward",
+        f"{f'Params size (MB): {like.params_mb:.2f}':<44}{format_mib(totals.param_bytes)} parameters",
+        f"{f'Estimated Total Size (MB): {like.total_mb:.2f}':<44}{format_mib(together)} of these together, "
+        "each byte once",
+        "",
+        "Neither is what a step needs: gradients, optimizer and temporaries come on top (memlens predict).",
+        "",
+        *differences(like, width),
+    ]
+    return "\n".join(lines)
+
+
+def differences(like: Like, width: int | None) -> list[str]:
+    """One line an output: what the tool counts, what of it is kept, why."""
+    lines = [("output of", f"{like.tool} counts", "kept", "why")]
+    lines += (
+        (d.path or "(the model)", size(d.counted_bytes), size(d.kept_bytes), d.why) for d in like.differences
+    )
+    sums = [sum(getattr(d, name) for d in like.differences) for name in ("counted_bytes", "kept_bytes")]
+    lines.append(("sum", size(sums[0]), size(sums[1]), ""))
+    widths = [max(len(line[i]) for line in lines) for i in range(3)]
+    return [
+        f"{path:<{widths[0]}}  {counted:>{widths[1]}}  {kept:>{widths[2]}}  {why}".rstrip()
+        for path, counted, kept, why in lines
+    ]
