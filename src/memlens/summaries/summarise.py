@@ -82,7 +82,7 @@ def summarise(
             args, named = make_inputs(specs, batch_size, _float_dtype(model), GPU)
             named |= _moved(dict(kwargs or {}))
         else:
-            args, named = _as_call(_moved(input_data), _moved(dict(kwargs or {})))
+            args, named = _as_call(*_moved((input_data, dict(kwargs or {}))))
         batch = list(tensors_in((args, named)))
         sim.label(batch, Category.INPUT)
         sim.mark("forward", step=1)
@@ -130,18 +130,25 @@ def _float_dtype(model: nn.Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
 
 
-def _moved(value: Any) -> Any:
-    """A copy on the simulated device of every tensor in a call's arguments, wherever the tensors are."""
+def _moved(value: Any, memo: dict[int, Tensor] | None = None) -> Any:
+    """A copy on the simulated device of every tensor in a call's arguments, the same tensor once."""
+    memo = {} if memo is None else memo
     if isinstance(value, Tensor):
-        if value.device.type == "cpu":
-            return value.detach().to(GPU).requires_grad_(value.requires_grad)
-        return torch.zeros(value.shape, dtype=value.dtype, device=GPU, requires_grad=value.requires_grad)
+        if id(value) not in memo:
+            memo[id(value)] = _copied(value)
+        return memo[id(value)]
     if isinstance(value, Mapping):
-        return {key: _moved(item) for key, item in value.items()}
+        return {key: _moved(item, memo) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [_moved(item) for item in value]
+        items = [_moved(item, memo) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    if tensor.device.type == "cpu":
+        return tensor.detach().to(GPU).requires_grad_(tensor.requires_grad)
+    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=GPU, requires_grad=tensor.requires_grad)
 
 
 def _as_call(data: Any, named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
