@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlens.model import Assumption
+from memlens.simulation import autograd
 from memlens.simulation.device import GPU, as_device, check_index
 from memlens.simulation.rules import attention_choice
 from memlens.simulation.rules.attention_choice import Call, Kernel
@@ -290,6 +291,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         self.data = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
         self.__class__ = self.cls_to_become
 
+    table |= autograd.replacements(mode)
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlens.simulation.ledger import CUDA, PLAIN
+from memlens.simulation.ledger import CUDA, HOST, PLAIN
 from memlens.simulation.rules.registry import operator
+from memlens.simulation.session import REAL_HOST_BYTES
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from memlens.simulation.session import Simulation
 
 
@@ -24,6 +27,8 @@ def to_copy(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     to_host = device is not None and device.type == "cpu"
     if not source.is_meta and (device is None or to_host):
         return torch.ops.aten._to_copy.default(source, **kwargs)
+    if to_host and source.numel() * source.element_size() > REAL_HOST_BYTES:
+        return _large_on_host(sim, source, kwargs)
     if to_host:
         real = sim.values.read(source)
         return torch.ops.aten._to_copy.default(real, **kwargs)
@@ -41,6 +46,13 @@ def to_copy(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         out = torch.ops.aten._to_copy.default(twin, **{**kwargs, "device": torch.device("meta")})
     if target is not None:
         sim.ledger.adopt(out.untyped_storage(), target, sim.category(), sim.site("_to_copy"), sim.stream)
+    return out
+
+
+def _large_on_host(sim: Simulation, source: Tensor, kwargs: dict[str, Any]) -> Tensor:
+    options = {name: value for name, value in kwargs.items() if name not in ("pin_memory", "device")}
+    out: Tensor = torch.ops.aten._to_copy.default(source, **options, device=torch.device("meta"))
+    sim.ledger.adopt(out.untyped_storage(), HOST)
     return out
 
 
