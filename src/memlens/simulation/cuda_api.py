@@ -17,6 +17,7 @@ import torch
 from memlens.model import Assumption
 from memlens.simulation import autograd
 from memlens.simulation.device import GPU, as_device, check_index
+from memlens.simulation.driver import driver_functions
 from memlens.simulation.rules import attention_choice
 from memlens.simulation.rules.attention_choice import Call, Kernel
 
@@ -258,6 +259,8 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
 
     for name, value in accelerator_functions(sim).items():
         table[f"torch.accelerator.{name}"] = value
+
+    table |= driver_functions(sim)
 
     has_compatible_type = torch._has_compatible_shallow_copy_type
 
