@@ -25,6 +25,8 @@ _PUBLIC: dict[str, str] = {
     "Prediction": "memlens.scenarios.prediction",
     "predict": "memlens.scenarios.predict",
     "summary": "memlens.compat.summary",
+    "MemTracker": "memlens.integrations.tracker",
+    "track": "memlens.integrations.tracker",
 }
 
 __all__ = ["__version__", *_PUBLIC]
