@@ -63,3 +63,12 @@ def test_a_window_keeps_the_points_inside() -> None:
     """Both ends count; the high-water mark, which has no time, does not."""
     part = curves(run())[0].between(5, 25)
     assert (list(part.bytes), part.peak_bytes) == ([100, 300], 300)
+
+
+def test_a_process_too_short_to_be_sampled_is_known_of() -> None:
+    """The system counted 999 in one process, no sample saw it: said apart; below the samples it says nothing."""
+    trace = run()
+    trace.metadata["largest_process_bytes"] = 999
+    assert usage(trace).largest_process_bytes == 999
+    trace.metadata["largest_process_bytes"] = 305
+    assert usage(trace).largest_process_bytes is None

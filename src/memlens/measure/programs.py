@@ -142,12 +142,15 @@ def _in_foreground() -> bool:
 
 
 class Waiter:
-    """Waits for a program, and learns the highest RSS that the system saw in its life."""
+    """Waits for a program, and learns the highest RSS of any one process, of it and those it waited for.
+
+    That is the system's own count: it sees processes that no sample did, and does not say which one it was.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._descriptor = _pidfd(process.pid)
-        self.peak_rss_bytes: int | None = None
+        self.largest_process_bytes: int | None = None
 
     def wait(self, seconds: float) -> bool:
         """Whether the program has ended, after at most `seconds`."""
@@ -171,7 +174,7 @@ class Waiter:
         os.close(self._descriptor or 0)
         # between its start and its exec the program was a copy of us: a mark not above ours tells nothing
         peak = usage.ru_maxrss * 1024
-        self.peak_rss_bytes = peak if peak > own else None
+        self.largest_process_bytes = peak if peak > own else None
 
 
 def _pidfd(pid: int) -> int | None:

@@ -65,3 +65,6 @@ class PsutilReader:
                 return process.name()
         except (KeyError, psutil.Error):
             return f"process {pid}"
+
+    def close(self) -> None:
+        self._processes.clear()

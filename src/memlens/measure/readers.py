@@ -46,6 +46,8 @@ class Reader(Protocol):
 
     def name(self, pid: int) -> str: ...
 
+    def close(self) -> None: ...
+
 
 def reader_for(pid: int) -> Reader:
     """The reader of this system for a program and its descendants."""
@@ -124,6 +126,11 @@ class LinuxReader:
             )
         except OSError:
             return f"process {pid}"
+
+    def close(self) -> None:
+        for descriptor in self._status.values():
+            os.close(descriptor)
+        self._status.clear()
 
     def _parent(self, pid: int) -> int | None:
         try:

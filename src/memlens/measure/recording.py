@@ -58,13 +58,15 @@ class Recording:
         self.sink = open_sink(trace) if open_sink is not None else None
         self.sink_error: str | None = None
         self.top_lines: list[tuple[str, int]] = []
+        self._known: set[int] = set()  # id() of the processes in the trace, which keeps them alive
         self.lines: list[dict[str, Any]] = []  # `LineTable.to_dict()`, as of the last time they were told
 
     def add(self, *items: Any) -> None:
         for item in items:
             match item:
                 case Process():
-                    if not any(item is known for known in self.trace.processes):
+                    if id(item) not in self._known:
+                        self._known.add(id(item))
                         self.trace.processes.append(item)
                 case Mark():
                     self.trace.marks.append(item)
@@ -88,8 +90,8 @@ class Recording:
         self.add(*(item for message in listener.hear() if (item := self._understand(message)) is not None))
 
     def _understand(self, message: dict[str, Any]) -> Any:
-        pid, time_us = int(message["pid"]), int(message["time_us"])
         try:
+            pid, time_us = int(message["pid"]), int(message["time_us"])
             match message["kind"]:
                 case "mark":
                     return Mark(str(message["name"]), len(self.trace.events), time_us=time_us)
@@ -159,7 +161,8 @@ def record_program(
             while not waiter.wait(3600):
                 pass  # the recording timed out; the program has not ended
             recording.hear(listener)
-            ended = sampler.finish(now_us(), process.returncode, waiter.peak_rss_bytes)
+            ended = sampler.finish(now_us(), process.returncode)
+            recording.metadata(largest_process_bytes=waiter.largest_process_bytes)
         if settings.exact:
             _add_allocations(recording, capture)
         _end(recording, sampler, ended)
@@ -200,7 +203,7 @@ def record_pid(
         gone = _follow(sampler, recording, settings, wait, lambda: None, on_tick)
     except KeyboardInterrupt:
         gone = False
-    _end(recording, sampler, sampler.finish(now_us(), None, None) if gone else [root])
+    _end(recording, sampler, sampler.finish(now_us(), None) if gone else [root])
     return recording
 
 

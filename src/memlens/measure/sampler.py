@@ -87,11 +87,11 @@ class Sampler:
         gone = [pid for pid in self.processes if pid not in living and pid != self.program.pid]
         return items + [self._end(pid, time_us) for pid in gone]
 
-    def finish(self, time_us: int, exit_code: int | None, peak_rss_bytes: int | None) -> list[Process]:
-        """The program's end, with what the system knew of it when it ended; the rest may live on."""
+    def finish(self, time_us: int, exit_code: int | None) -> list[Process]:
+        """The program's end; its children may live on, and are given as they were last seen."""
         self.processes.pop(self.program.pid)
         self.program.ended_us, self.program.exit_code = time_us, exit_code
-        self.program.peak_rss_bytes = max(self.program.peak_rss_bytes or 0, peak_rss_bytes or 0) or None
+        self._reader.close()
         return [self.program, *self.processes.values()]
 
     def _meet(self, pid: int, parent: int | None, reading: Reading, time_us: int) -> list[Process | Sample]:

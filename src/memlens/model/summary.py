@@ -35,6 +35,7 @@ class Usage:
     program: dict[str, Peak] = field(default_factory=dict)  # figure -> peak
     whole: dict[str, Peak] = field(default_factory=dict)
     gpu_note: str | None = None
+    largest_process_bytes: int | None = None  # by the system's count, where it is above every sample
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: schema `memlens.usage/1`, sizes in bytes, times in seconds."""
@@ -51,6 +52,7 @@ class Usage:
             "elapsed_seconds": self.elapsed_us / 1e6,
             "program": peaks(self.program),
             "with_children": peaks(self.whole),
+            "largest_process_bytes": self.largest_process_bytes,
             "gpu_note": self.gpu_note,
             "processes": [
                 {
@@ -82,6 +84,7 @@ def usage(trace: Trace) -> Usage:
     started = min((life.started_us for life in lives), default=0)
     ended = max((life.ended_us or 0 for life in lives), default=started)
     first = known[0].pid if known else 0
+    largest = trace.metadata.get("largest_process_bytes") or 0
     program, whole = {}, {}
     for figure, found in by_figure.items():
         own = [curve for curve in found if curve.pid == first]
@@ -98,6 +101,7 @@ def usage(trace: Trace) -> Usage:
         program,
         whole,
         trace.metadata.get("gpu"),
+        largest if largest > max((curve.peak_bytes for curve in processes), default=0) else None,
     )
 
 

@@ -165,6 +165,9 @@ def describe(found: Usage) -> str:
             text = f"at least {text} ({own.readings} reading{'s' if own.readings > 1 else ''})"
         if found.whole[figure].bytes or figure != "swap":
             lines.append(f"  peak {words:<34}{text}")
+    if found.largest_process_bytes:
+        size = format_bytes(found.largest_process_bytes)
+        lines.append(f"  one of its processes reached {size} between samples, by the system's own count")
     if found.gpu_note:
         lines.append(f"  peak {FIGURES['gpu'][1]:<34}n/a: {found.gpu_note}")
     if not found.processes:
