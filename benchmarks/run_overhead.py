@@ -84,13 +84,15 @@ def summary(pairs: list[tuple[tuple[float, float], tuple[float, float]]]) -> dic
         "wall_ratio": statistics.median(recorded[0] / plain[0] for plain, recorded in pairs),
         "added_wall_seconds": statistics.median(recorded[0] - plain[0] for plain, recorded in pairs),
         "cpu_ratio": statistics.median(recorded[1] / plain[1] for plain, recorded in pairs),
+        "added_cpu_seconds": statistics.median(recorded[1] - plain[1] for plain, recorded in pairs),
     }
 
 
 def line(mode: str, row: dict[str, float]) -> str:
     return (
         f"{mode:16} bare {row['bare_seconds']:.2f} s (spread {row['bare_spread_percent']:.1f} %)  "
-        f"wall x{row['wall_ratio']:.4f} (+{row['added_wall_seconds']:.3f} s)  cpu x{row['cpu_ratio']:.4f}"
+        f"wall x{row['wall_ratio']:.4f} (+{row['added_wall_seconds']:.3f} s)  "
+        f"cpu x{row['cpu_ratio']:.4f} (+{row['added_cpu_seconds']:.3f} s, both cores)"
     )
 
 

@@ -66,7 +66,7 @@ def test_a_window_keeps_the_points_inside() -> None:
 
 
 def test_a_process_too_short_to_be_sampled_is_known_of() -> None:
-    """The system counted 999 in one process, no sample saw it: said apart; below the samples it says nothing."""
+    """The system counted 999 in one process, no sample saw it: said apart, unless below the samples."""
     trace = run()
     trace.metadata["largest_process_bytes"] = 999
     assert usage(trace).largest_process_bytes == 999

@@ -18,7 +18,6 @@ from memlens.measure.gpus import Gpus
 from memlens.measure.readers import reader_for
 from memlens.measure.sampler import Sampler, now_us
 from memlens.model import Assumption, Mark, Process, Sample, Span, Trace
-from memlens.records import memray_capture
 
 _SPAN_KEYS = ("started_us", "ended_us", "start_bytes", "end_bytes", "level")
 FIRST_INTERVAL = 0.005  # seconds; grows to the interval asked for, so that short programs have samples too
@@ -171,6 +170,8 @@ def record_program(
 
 def _add_allocations(recording: Recording, capture: str) -> None:
     """What memray recorded, after the samples; a note where it recorded nothing that can be read."""
+    from memlens.records import memray_capture  # needed by this alone
+
     try:
         exact = memray_capture.load(capture)
     except RecordError as error:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from memlens.errors import RecordError
 from memlens.model import Trace
-from memlens.records import memray_capture, mprofile, native, torch_snapshot
 
 
 class Format(NamedTuple):
-    """A kind of file: `sniff(first bytes)` knows it, `load(path)` reads it or raises RecordError."""
+    """A kind of file. Its module is loaded when a file is: most commands need one of them, or none.
+
+    `sniff(first bytes)` of the module knows the file, `load(path)` reads it or raises RecordError.
+    """
 
     name: str
-    sniff: Callable[[bytes], bool]
-    load: Callable[[Path], Trace]
+    module: str
 
 
 FORMATS: list[Format] = [
-    Format("memlens record", native.sniff, native.load),
-    Format("mprof record", mprofile.sniff, mprofile.load),
-    Format("torch CUDA memory snapshot", torch_snapshot.sniff, torch_snapshot.load),
-    Format("memray capture", memray_capture.sniff, memray_capture.load),
+    Format("memlens record", "native"),
+    Format("mprof record", "mprofile"),
+    Format("torch CUDA memory snapshot", "torch_snapshot"),
+    Format("memray capture", "memray_capture"),
 ]
 _SNIFFED_BYTES = 4096
 
@@ -40,7 +41,9 @@ def load(path: str | Path) -> Trace:
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     for known in FORMATS:
-        if known.sniff(head):
-            return known.load(path)
+        module = import_module(f"memlens.records.{known.module}")
+        if module.sniff(head):
+            trace: Trace = module.load(path)
+            return trace
     names = ", ".join(known.name for known in FORMATS)
     raise RecordError(f"{path} is of no format that memlens reads ({names}); it begins with {head[:8]!r}")
