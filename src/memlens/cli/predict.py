@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from memlens.errors import UsageError
 
@@ -20,6 +21,7 @@ EXAMPLE = """
 memlens predict timm:resnet50 --batch-size 64 --gpu 4090
 memlens predict net.py:make_model --model-arg width=64 --input 3x224x224 --gpu "RTX 3060 12GB"
 memlens predict hf:config.json --seq-len 4096 --precision bf16 --optimizer adamw --memory 80GiB
+memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
 """
 
 
@@ -29,6 +31,7 @@ memlens predict hf:config.json --seq-len 4096 --precision bf16 --optimizer adamw
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: which cards it fits.")
 @click.option("--memory", metavar="SIZE", help="The card's memory, 24GiB or 24GB, instead of its name.")
 @click.option("--batch-size", default=1, show_default=True, help="Samples in a batch.")
@@ -58,21 +61,82 @@ memlens predict hf:config.json --seq-len 4096 --precision bf16 --optimizer adamw
 )
 @click.option("--alloc-conf", metavar="CONF", help="As in PYTORCH_CUDA_ALLOC_CONF.")
 @click.option("--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the factory. Repeatable.")
+@click.option(
+    "--max-seconds", default=300.0, show_default=True, help="Of a script: stop with what was learned by then."
+)
+@click.option("--synthetic", is_flag=True, help="Of a script: feed made-up data where its own is missing.")
+@click.option("--host-memory", metavar="SIZE", help="Of a script: host memory it may take.")
+@click.option("--allow-writes", is_flag=True, help="Of a script: let it write files where it wants.")
+@click.option("--show-output", is_flag=True, help="Of a script: show what it printed, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file: .json or .txt.")
 @click.option("--force", is_flag=True, help="Overwrite the output file.")
-def command(target: str, as_json: bool, output: Path | None, force: bool, **options: Any) -> int:
+@click.pass_context
+def command(
+    ctx: click.Context,
+    target: str,
+    arguments: tuple[str, ...],
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+    **options: Any,
+) -> int:
     """Predict the GPU memory of training or running TARGET, without a GPU.
 
     TARGET is timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, where the
-    object is an nn.Module, a class or a function that makes one.
+    object is an nn.Module, a class or a function that makes one; or a training script, run unchanged, with
+    its own ARGUMENTS after --.
 
     Exit code 0: it fits (or no card was named). 1: it does not. 2: the call is wrong.
     """
     check_output(output, force)
-    prediction = run(target, **options)
+    given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if target.endswith(".py"):
+        refuse(given - SCRIPT_OPTIONS - COMMON_OPTIONS, target, "a script says that itself, after --")
+        prediction = run_script(target, arguments, **options)
+    else:
+        refuse(given & SCRIPT_OPTIONS, target, "it is for scripts: memlens predict train.py")
+        if arguments:
+            raise UsageError(f"{target} takes no arguments: {' '.join(arguments)}", hint="--model-arg NAME=VALUE")
+        prediction = run(target, **{k: v for k, v in options.items() if k not in SCRIPT_OPTIONS})
     write(prediction, as_json, output)
     return 1 if prediction.fits is False else 0
+
+
+COMMON_OPTIONS = {"gpu", "memory", "steps", "alloc_conf"}
+SCRIPT_OPTIONS = {"max_seconds", "synthetic", "host_memory", "allow_writes", "show_output"}
+
+
+def refuse(wrong: set[str], target: str, hint: str) -> None:
+    """An option without effect is an error."""
+    if wrong:
+        names = " and ".join("--" + name.rstrip("s" if name == "inputs" else "").replace("_", "-") for name in sorted(wrong))
+        raise UsageError(f"{names} has no meaning for {target}", hint=hint)
+
+
+def run_script(
+    target: str,
+    arguments: tuple[str, ...],
+    *,
+    host_memory: str | None,
+    allow_writes: bool,
+    **options: Any,
+) -> Prediction:
+    """Predict a script, and show its progress on stderr."""
+    from memlens.cli.progress import Progress
+    from memlens.scenarios.script import Script, predict_script
+    from memlens.units import parse_bytes
+
+    script = Script(
+        target, arguments, options["steps"], options["max_seconds"],
+        parse_bytes(host_memory) if host_memory else None, options["synthetic"],
+        writes=allow_writes, show_output=options["show_output"],
+    )  # fmt: skip
+    with Progress() as progress:
+        return predict_script(
+            script, gpu=options["gpu"], memory=options["memory"], alloc_conf=options["alloc_conf"],
+            progress=progress,
+        )  # fmt: skip
 
 
 def check_output(output: Path | None, force: bool) -> None:

@@ -22,7 +22,7 @@ def main() -> None:
     target = sys.argv[2:]
     if not sys.flags.safe_path:
         del sys.path[0]  # this file's directory; the program's own takes its place
-    module, code = _module(target) if target[0] == "-m" else _script(target)
+    module, code = read_module(target) if target[0] == "-m" else read_script(target)
     builtins.profile = Profile()  # type: ignore[attr-defined]
     wanted = options.keys() - {"interval"}
     finish = _inside().begin(options, code) if wanted else None
@@ -43,7 +43,7 @@ def main() -> None:
         _tell_peak()
 
 
-def _script(target: list[str]) -> tuple[ModuleType, CodeType]:
+def read_script(target: list[str]) -> tuple[ModuleType, CodeType]:
     """A script: `__main__` as `python script.py` makes it."""
     from importlib.machinery import SourceFileLoader
 
@@ -63,7 +63,7 @@ def _script(target: list[str]) -> tuple[ModuleType, CodeType]:
         raise
 
 
-def _module(target: list[str]) -> tuple[ModuleType, CodeType]:
+def read_module(target: list[str]) -> tuple[ModuleType, CodeType]:
     """A module: `__main__` as `python -m module` makes it, package and spec included."""
     import runpy
 

@@ -89,6 +89,10 @@ def headline(prediction: Prediction) -> Text:
 def subtitle(prediction: Prediction) -> Text:
     """What was predicted, so that a printed page explains itself."""
     said = prediction.scenario
+    if said["mode"] == "script":
+        steps = f"{said['steps']} step{'' if said['steps'] == 1 else 's'} of the script"
+        parts = [prediction.target, steps, said["precision"], said["optimizer"]]
+        return Text(", ".join(part for part in parts if part), style="dim")
     parts = [
         prediction.target,
         "training" if said["mode"] == "train" else "inference",

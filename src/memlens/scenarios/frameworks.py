@@ -1,0 +1,126 @@
+"""Small changes to libraries so that scripts run unchanged on a GPU that is not there.
+
+Each shim is a function registered for one module of one library; it gets the module and returns what to put
+in place of what. It is applied when the module is there: at once, or when the script imports it.
+
+>>> @shim("some_library")
+... def without_network(shims, module):
+...     return {"fetch": lambda url: None}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pkgutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib.abc import Loader, MetaPathFinder
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from memlens.model import Assumption, Category
+
+Shim = Callable[["Shims", ModuleType], dict[str, Any]]
+_TABLE: dict[str, list[Shim]] = {}
+
+
+def shim(name: str) -> Callable[[Shim], Shim]:
+    """Register a shim for the module `name`. Dotted keys of what it returns reach into classes."""
+
+    def register(function: Shim) -> Shim:
+        _TABLE.setdefault(name, []).append(function)
+        return function
+
+    return register
+
+
+class Shims:
+    """Those of one run: the job they serve, the simulation they speak to, what they replaced."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job = job
+        self.sim: Any = None
+        self.saved: dict[str, Any] = {}  # path -> what the script saved there
+        self._before: list[tuple[Any, str, Any]] = []
+        self._done: set[str] = set()
+        from memlens.scenarios import shims
+
+        for found in pkgutil.iter_modules(shims.__path__):
+            importlib.import_module(f"{shims.__name__}.{found.name}")
+
+    def say(self, what: str, why: str, low_bytes: int = 0, high_bytes: int = 0) -> None:
+        """State in the result what a shim assumed."""
+        self.sim.assume(Assumption(what, why, low_bytes, high_bytes))
+
+    def apply(self, name: str) -> None:
+        """Put the shims of a loaded module in place, once."""
+        if name in self._done or name not in _TABLE:
+            return
+        self._done.add(name)
+        module = sys.modules[name]
+        for function in _TABLE[name]:
+            for dotted, value in function(self, module).items():
+                owner: Any = module
+                *path, last = dotted.split(".")
+                for part in path:
+                    owner = getattr(owner, part)
+                self._before.append((owner, last, getattr(owner, last, None)))
+                setattr(owner, last, value)
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        finder = _Late(self)
+        sys.meta_path.insert(0, finder)
+        try:
+            for name in list(_TABLE):
+                if name in sys.modules:
+                    self.apply(name)
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            for owner, name, value in reversed(self._before):
+                setattr(owner, name, value)
+
+
+class _Late(MetaPathFinder):
+    """Applies the shims of a module that is imported while the script runs."""
+
+    def __init__(self, shims: Shims) -> None:
+        self.shims = shims
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname not in _TABLE:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                self._wrap(spec.loader, fullname)
+                return spec
+        return None
+
+    def _wrap(self, loader: Loader, name: str) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            self.shims.apply(name)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def precision(sim: Any) -> str:
+    """The dtype that most bytes of parameters have: fp32, bf16, ...; empty without parameters."""
+    sizes: Counter[torch.dtype] = Counter()
+    for root in sim.attribution.roots():
+        for parameter in root.parameters():
+            sizes[parameter.dtype] += parameter.numel() * parameter.element_size()
+    if not sizes:
+        return ""
+    name = str(sizes.most_common(1)[0][0]).removeprefix("torch.")
+    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(name, name)

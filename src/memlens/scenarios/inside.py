@@ -1,0 +1,184 @@
+"""The inside of a script's prediction: `python -m memlens.scenarios.inside SCRATCH`, started by script.py.
+
+Becomes the script, on a simulated GPU and in a sandbox, and leaves in the scratch folder what was learned:
+`trace.memlens` and `result.json`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.fx.experimental.symbolic_shapes
+
+from memlens.devices import Gpu, find_gpu
+from memlens.measure import bootstrap
+from memlens.model import Assumption
+from memlens.records import native
+from memlens.scenarios import frameworks, preload
+from memlens.scenarios.complaints import Complaint, complain
+from memlens.scenarios.sandbox import refuse_questions, sandbox
+from memlens.scenarios.stops import Steps, Stop, counting
+from memlens.simulation import simulate
+from memlens.simulation.phases import settle
+
+GRACE_SECONDS = 5.0  # between asking the script to stop and leaving without its consent
+_PDEATHSIG, _SUBREAPER = 1, 36  # prctl
+
+
+class Inside:
+    """One run of a script: what it needs to be able to leave at any moment."""
+
+    def __init__(self, scratch: str, job: dict[str, Any]) -> None:
+        self.scratch, self.job = scratch, job
+        self.pid = os.getpid()
+        self.name = os.path.basename(job["target"][0])
+        self.started = time.perf_counter()
+        self.lock = threading.Lock()
+        self.left = False
+        self.steps: Steps | None = None
+        self.sim: Any = None
+
+    def say(self, text: str) -> None:
+        with open(os.path.join(self.scratch, "progress"), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def run(self) -> None:
+        """The script, until it ends, is stopped, or fails."""
+        job = self.job
+        script = Path(job["target"][0]).resolve()
+        os.environ.update(job["environment"])
+        self.say(f"importing what {self.name} imports")
+        sys.path.insert(0, str(script.parent))
+        preload.import_libraries(script)
+        del sys.path[0]
+        shims = frameworks.Shims(job)
+        with sandbox(self.scratch, job["host_bytes"], job["writes"]), shims.installed():
+            refuse_questions()
+            with simulate(gpu(job), memory_bytes=job["memory_bytes"], alloc_conf=job["alloc_conf"]) as sim:
+                self.sim = shims.sim = sim
+                self.steps = Steps(sim, job["steps"], self.say)
+                os._exit, self.exit = self.exited, os._exit
+                self.watch()
+                self.started = time.perf_counter()
+                self.say(f"running {self.name}")
+                with counting(self.steps):
+                    complaint = self.become()
+            self.leave(complaint)
+
+    def become(self) -> Complaint | None:
+        """Be the script; None if it ended well or was stopped."""
+        try:
+            module, code = bootstrap.read_script(self.job["target"])
+            sys.modules["__main__"] = module
+            exec(code, module.__dict__)
+        except Stop:
+            return None
+        except BaseException as error:
+            if self.steps is not None and self.steps.stopped:
+                return None
+            if isinstance(error, SystemExit) and error.code in (None, 0):
+                return None
+            if os.getpid() != self.pid:
+                self.exit(1)
+            return complain(error, self.name, self.job["host_bytes"], self.last_output())
+        if os.getpid() != self.pid:
+            self.exit(0)
+        return None
+
+    def last_output(self) -> str:
+        sys.stderr.flush()
+        with open(os.path.join(self.scratch, "output"), errors="replace") as file:
+            lines = [line.strip() for line in file if line.strip()]
+        return lines[-1] if lines else ""
+
+    def watch(self) -> None:
+        """Ask the script to stop when its time is up; leave without its consent when it does not."""
+
+        def on_alarm(number: int, frame: Any) -> None:
+            assert self.steps is not None
+            self.late = True
+            self.steps.stop()
+
+        self.late = False
+        signal.signal(signal.SIGALRM, on_alarm)
+        main = threading.get_ident()
+
+        def wait() -> None:
+            time.sleep(max(self.job["max_seconds"] - (time.perf_counter() - self.started), 0))
+            self.late = True
+            signal.pthread_kill(main, signal.SIGALRM)
+            time.sleep(GRACE_SECONDS)
+            self.leave(None)
+
+        threading.Thread(target=wait, daemon=True, name="memlens").start()
+
+    def exited(self, status: int) -> None:
+        """What `os._exit` does here: the script may go, with what was learned."""
+        if os.getpid() != self.pid or self.left:
+            self.exit(status)
+        complaint = None
+        if status:
+            complaint = Complaint(f"{self.name} called os._exit({status})")
+        self.leave(complaint)
+
+    def leave(self, complaint: Complaint | None) -> None:
+        """Write what was learned, once, and go, whatever threads or handlers the script has left."""
+        if os.getpid() != self.pid:
+            self.exit(0)
+        with self.lock:
+            if not self.left:
+                self.left = True
+                self.write(complaint)
+        self.exit(0)
+
+    def write(self, complaint: Complaint | None) -> None:
+        sim, steps = self.sim, self.steps
+        end = getattr(steps, "end", len(sim.events))
+        settle(sim)
+        trace = sim.trace
+        trace.events = trace.events[:end]
+        trace.marks = [mark for mark in trace.marks if mark.index <= end]
+        elapsed = time.perf_counter() - self.started
+        result = {
+            "error": complaint._asdict() if complaint else None,
+            "late": self.late,
+            "stopped": steps.stopped,
+            "steps": steps.taken,
+            "optimizers": steps.names,
+            "precision": frameworks.precision(sim),
+            "operators": sim.operators,
+            "elapsed_seconds": elapsed,
+        }
+        native.save(trace, os.path.join(self.scratch, "trace.memlens"))
+        path = os.path.join(self.scratch, "result.json")
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            json.dump(result, file)
+        os.rename(path + ".part", path)
+
+
+def gpu(job: dict[str, Any]) -> Gpu | None:
+    return find_gpu(job["gpu"]) if job["gpu"] is not None else None
+
+
+def main() -> None:
+    scratch = sys.argv[1]
+    with open(os.path.join(scratch, "job.json"), encoding="utf-8") as file:
+        job = json.load(file)
+    if sys.platform.startswith("linux"):
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    Inside(scratch, job).run()
+
+
+if __name__ == "__main__":
+    main()

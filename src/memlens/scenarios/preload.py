@@ -1,0 +1,66 @@
+"""Libraries that a script imports, loaded before the simulation begins.
+
+Some look for a real GPU while they are imported, and all load faster without the simulation in between. The
+script's own modules are left alone: they run where the script would run them.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+
+def import_libraries(script: Path) -> None:
+    """Import what the script and its own modules beside it import from elsewhere.
+
+    What cannot be imported is left to the script, whose error is the one to show.
+    """
+    for name in sorted(set(libraries(script, set()))):
+        with suppress(Exception):
+            importlib.import_module(name)
+
+
+def libraries(path: Path, seen: set[Path]) -> Iterator[str]:
+    """Names of foreign modules in `path` and, through its imports, in the files beside it."""
+    if path in seen:
+        return
+    seen.add(path)
+    for name in imported_names(path):
+        top = name.partition(".")[0]
+        spec = PathFinder.find_spec(top, [str(path.parent)])
+        if spec is None:
+            yield name
+            continue
+        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+        for place in places:
+            for file in own_files(Path(place), name):
+                yield from libraries(file, seen)
+
+
+def own_files(place: Path, name: str) -> list[Path]:
+    """The files of one of the script's own modules or packages."""
+    if place.name == "__init__.py":
+        place = place.parent
+    if not place.is_dir():
+        return [place] if place.suffix == ".py" else []
+    inner = place.joinpath(*name.split(".")[1:])
+    return [f for f in (place / "__init__.py", inner / "__init__.py", inner.with_suffix(".py")) if f.is_file()]
+
+
+def imported_names(path: Path) -> set[str]:
+    """Every module that a file imports by an absolute name, also inside functions."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.add(node.module)
+    return names

@@ -1,0 +1,238 @@
+"""An unmodified training script on a simulated GPU: the outside, which starts it, waits and reads.
+
+The script runs in a process of its own (inside.py), with limits on time, memory and what it may write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+import memlens
+from memlens.devices import Gpu, find_gpu
+from memlens.errors import TargetError, UsageError
+from memlens.model import Assumption, Trace
+from memlens.records import native
+from memlens.scenarios import userfile
+from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions, cards_for
+from memlens.scenarios.prediction import Prediction, build_prediction
+from memlens.units import parse_bytes
+
+POLL_SECONDS = 0.1
+# after --max-seconds: what the script gets to stop by itself, and to write what was learned
+GRACE_SECONDS = 20.0
+# of the memory that is free now, what the script may take by itself
+HOST_SHARE = 0.8
+TORCHRUN = {
+    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, its arguments, and how far it may go."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    steps: int = 2
+    max_seconds: float = 300.0
+    host_memory: int | None = None
+    synthetic: bool = False
+    inputs: tuple[str, ...] = ()
+    writes: bool = False
+    show_output: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_script(target: Any) -> bool:
+    """Whether the target is a file to be run as it is, rather than an object in one."""
+    return isinstance(target, str) and target.endswith(".py")
+
+
+def predict_script(
+    script: Script,
+    *,
+    gpu: str | Gpu | None = None,
+    memory: str | int | None = None,
+    alloc_conf: str | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Prediction:
+    """How much GPU memory `script` needs, found by running it, unchanged, on a simulated card.
+
+    Nothing is computed, downloaded, or written outside a scratch folder. Raises TargetError with one line
+    where the script fails, and UsageError where the call is wrong.
+    """
+    if not Path(script.path).is_file():
+        raise userfile.not_a_target(script.path, "train.py")
+    if script.steps < 1 or script.max_seconds <= 0:
+        raise UsageError(f"nothing is learned in {script.steps} steps and {script.max_seconds} seconds")
+    memory_bytes = parse_bytes(memory) if memory is not None else None
+    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    asked = card is not None or memory_bytes is not None
+    name = card.name if card is not None else None if asked else REFERENCE
+    result, trace = _run(script, name, memory_bytes, alloc_conf, progress)
+    simulated = card if asked else find_gpu(REFERENCE)
+    trace.assumptions += card_assumptions(simulated) if asked and simulated else [] if asked else [SAME_KERNELS]
+    trace.assumptions += list(ending(script, result))
+    prediction = build_prediction(
+        trace, target=" ".join([script.path, *script.arguments]), scenario=describe(script, result, alloc_conf),
+        operators=result["operators"], elapsed_seconds=result["elapsed_seconds"],
+        versions=(memlens.__version__, torch.__version__), asked_for_a_card=asked,
+    )  # fmt: skip
+    if asked or simulated is None:
+        return prediction
+    peak = prediction.peak
+    return replace(
+        prediction, cards=cards_for(trace, simulated, peak.process_bytes, peak.high_process_bytes)
+    )
+
+
+def describe(script: Script, result: dict[str, Any], alloc_conf: str | None) -> dict[str, Any]:
+    """What was run, in words and numbers for json."""
+    return {
+        "mode": "script",
+        "arguments": list(script.arguments),
+        "precision": result["precision"],
+        "optimizer": " and ".join(result["optimizers"]) or "none",
+        "steps": result["steps"],
+        "stopped": result["stopped"],
+        "alloc_conf": alloc_conf,
+    }
+
+
+def ending(script: Script, result: dict[str, Any]) -> Iterator[Assumption]:
+    """What was not seen because the script did not run to its end."""
+    steps = f"{result['steps']} step{'s' if result['steps'] != 1 else ''}"
+    if result["late"]:
+        yield Assumption(
+            f"stopped after {script.max_seconds:g} seconds, with {steps} taken",
+            "what comes later was not seen; --max-seconds gives it more time",
+        )
+    elif result["stopped"]:
+        yield Assumption(
+            f"stopped after {steps}",
+            "what the script does later (an evaluation, a last checkpoint) was not seen; --steps runs more",
+        )
+
+
+def _run(
+    script: Script,
+    gpu: str | None,
+    memory_bytes: int | None,
+    alloc_conf: str | None,
+    progress: Callable[[str], None],
+) -> tuple[dict[str, Any], Trace]:
+    """Start the inside, wait for it, and read what it left; once more as torchrun would, if it asks for that."""
+    host_bytes = script.host_memory or int(psutil.virtual_memory().available * HOST_SHARE)
+    job = {
+        "target": [script.path, *script.arguments], "gpu": gpu, "memory_bytes": memory_bytes,
+        "alloc_conf": alloc_conf, "steps": script.steps, "max_seconds": script.max_seconds,
+        "host_bytes": host_bytes, "writes": script.writes, "environment": dict(script.environment),
+        "synthetic": script.synthetic, "inputs": list(script.inputs),
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
+        code = _execute(job, scratch, script, progress)
+        result = _read_result(scratch)
+        if result is None:
+            raise TargetError(_vanished(script, code, scratch))
+        problem = result["error"]
+        if problem is None:
+            trace = native.load(os.path.join(scratch, "trace.memlens"))
+            if not trace.events:
+                raise TargetError(
+                    f"{script.path} put nothing on the GPU", hint="it has to choose device 'cuda' by itself"
+                )
+            return result, trace
+    if problem["missing_variable"] and not script.environment:
+        result, trace = _run(replace(script, environment=TORCHRUN), gpu, memory_bytes, alloc_conf, progress)
+        trace.assumptions.append(
+            Assumption("one process of torchrun", f"the script asks for {problem['missing_variable']}; rank 0 of 1")
+        )
+        return result, trace
+    raise TargetError(problem["message"], hint=problem["hint"])
+
+
+def _execute(job: dict[str, Any], scratch: str, script: Script, progress: Callable[[str], None]) -> int:
+    """The exit code of the inside; negative for a signal. Nothing that it started outlives it."""
+    Path(scratch, "job.json").write_text(json.dumps(job), encoding="utf-8")
+    source = str(Path(memlens.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "memlens.scenarios.inside", scratch]
+    with open(os.path.join(scratch, "output"), "wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            _wait(process, scratch, job["max_seconds"] + GRACE_SECONDS, progress)
+        finally:
+            _end(process)
+    if script.show_output:
+        with open(os.path.join(scratch, "output"), "rb") as said:
+            shutil.copyfileobj(said, sys.stderr.buffer)
+    return process.returncode
+
+
+def _wait(
+    process: subprocess.Popen[bytes], scratch: str, seconds: float, progress: Callable[[str], None]
+) -> None:
+    """Until it ends, or `seconds` after it began to run the script."""
+    deadline, told = None, ""
+    while process.poll() is None:
+        with contextlib.suppress(OSError):
+            text = Path(scratch, "progress").read_text(encoding="utf-8")
+            if text and text != told:
+                told = text
+                progress(text)
+                if deadline is None and not text.startswith("importing"):
+                    deadline = time.monotonic() + seconds
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left: the inside, its descendants (it adopts orphans), and its session."""
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _read_result(scratch: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(Path(scratch, "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _vanished(script: Script, code: int, scratch: str) -> str:
+    """The line for a process that ended without a word."""
+    name = script.path
+    if code == -signal.SIGKILL:
+        return f"{name} did not stop within {script.max_seconds:g} seconds and was killed"
+    said = [line for line in Path(scratch, "output").read_text(errors="replace").splitlines() if line.strip()]
+    last = f": {said[-1].strip()}" if said else ""
+    if code < 0:
+        return f"{name} was ended by {signal.Signals(-code).name}{last}"
+    return f"{name} ended its process with exit code {code} before anything could be learned{last}"

@@ -1,0 +1,103 @@
+"""When a script has shown enough: after some optimizer steps, at the next one's first forward.
+
+What stands between two steps in the script (zeroing gradients, a moving average, an evaluation) still runs,
+so it is seen; the step after the last is not simulated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optimizers
+
+# an optimizer that steps this many times while another has not stepped as often as asked does not wait for it
+PATIENCE = 8
+
+
+class Stop(BaseException):
+    """Ends the script; no `except Exception` of its own holds it back."""
+
+
+class Steps:
+    """Counts the steps of every optimizer; of backward passes where the script has no optimizer of torch's."""
+
+    def __init__(self, sim: Any, wanted: int, progress: Callable[[str], None]) -> None:
+        self.sim, self.wanted, self.progress = sim, wanted, progress
+        self.counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.names: list[str] = []  # of the optimizers that stepped, in order
+        self.training_modules: list[str] = []
+        self.stopped = False
+
+    @property
+    def taken(self) -> int:
+        """Whole steps so far: those of the optimizer that stepped most."""
+        return max(self.counts.values(), default=0) or self.backwards
+
+    @property
+    def backwards(self) -> int:
+        return sum(mark.name == "backward" for mark in self.sim.trace.marks)
+
+    @property
+    def enough(self) -> bool:
+        if not self.counts or not any(self.counts.values()):
+            return not self.counts and self.backwards >= self.wanted
+        least, most = min(self.counts.values()), max(self.counts.values())
+        return least >= self.wanted or most >= PATIENCE * self.wanted
+
+    def made(self, optimizer: Any) -> None:
+        self.counts[optimizer] = 0
+
+    def step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.enough:
+            self.stop()
+
+    def step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+        name = type(optimizer).__name__
+        if name not in self.names:
+            self.names.append(name)
+        self.progress(f"step {self.counts[optimizer]} of {self.wanted} taken")
+
+    def forward_begins(self, module: nn.Module, args: Any) -> None:
+        if self.stopped or (module.training and torch.is_grad_enabled() and self.enough):
+            self.stop()
+
+    def stop(self) -> None:
+        """What happens while the script unwinds is not part of its run."""
+        if not self.stopped:
+            self.stopped = True
+            marks, here = self.sim.trace.marks, len(self.sim.events)
+            if marks and marks[-1].index == here and marks[-1].name == "forward":
+                del marks[-1]  # of the step that is not taken
+            self.sim.mark("end", step=0)
+            self.end = len(self.sim.events)
+        raise Stop
+
+
+@contextlib.contextmanager
+def counting(steps: Steps) -> Iterator[None]:
+    """Watch optimizers and modules, and take every hook away again."""
+    init = torch.optim.Optimizer.__init__
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        steps.made(self)
+
+    torch.optim.Optimizer.__init__ = noted
+    handles = [
+        hooks.register_module_forward_pre_hook(steps.forward_begins),
+        optimizers.register_optimizer_step_pre_hook(steps.step_begins),
+        optimizers.register_optimizer_step_post_hook(steps.step_ends),
+    ]
+    try:
+        yield
+    finally:
+        torch.optim.Optimizer.__init__ = init
+        for handle in handles:
+            handle.remove()
