@@ -74,6 +74,7 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     target: str,
     arguments: tuple[str, ...],
     as_json: bool,
@@ -97,7 +98,9 @@ def command(
     else:
         refuse(given & SCRIPT_OPTIONS, target, "it is for scripts: memlens predict train.py")
         if arguments:
-            raise UsageError(f"{target} takes no arguments: {' '.join(arguments)}", hint="--model-arg NAME=VALUE")
+            raise UsageError(
+                f"{target} takes no arguments: {' '.join(arguments)}", hint="--model-arg NAME=VALUE"
+            )
         prediction = run(target, **{k: v for k, v in options.items() if k not in SCRIPT_OPTIONS})
     write(prediction, as_json, output)
     return 1 if prediction.fits is False else 0
@@ -110,7 +113,9 @@ SCRIPT_OPTIONS = {"max_seconds", "synthetic", "host_memory", "allow_writes", "sh
 def refuse(wrong: set[str], target: str, hint: str) -> None:
     """An option without effect is an error."""
     if wrong:
-        names = " and ".join("--" + name.rstrip("s" if name == "inputs" else "").replace("_", "-") for name in sorted(wrong))
+        names = " and ".join(
+            "--" + name.rstrip("s" if name == "inputs" else "").replace("_", "-") for name in sorted(wrong)
+        )
         raise UsageError(f"{names} has no meaning for {target}", hint=hint)
 
 

@@ -17,6 +17,9 @@ _FROM_HUB = re.compile(
     re.IGNORECASE,
 )
 _NO_HOST_MEMORY = re.compile(r"can.t allocate memory|Cannot allocate memory|Unable to allocate")
+DOWNLOAD_HINT = (
+    "pass a local file or folder instead (weights do not matter, a config is enough), or --synthetic"
+)
 DATA_HINT = "put it there, or pass --synthetic to feed made-up data of the same shape"
 
 
@@ -31,33 +34,45 @@ class Complaint(NamedTuple):
 def complain(error: BaseException, script: str, host_bytes: int | None, last_output: str) -> Complaint:
     """One line about an exception that ended `script`."""
     where, text = place(error), last_line(error)
-    chain = list(_chain(error))
     if isinstance(error, MemlensError):
         return Complaint(error.message, error.hint)
     if isinstance(error, SystemExit):
         said = f": {last_output}" if last_output else ""
-        return Complaint(f"{script} ended itself with exit code {error.code}{said}", "its own arguments follow --")
+        return Complaint(
+            f"{script} ended itself with exit code {error.code}{said}", "its own arguments follow --"
+        )
     if isinstance(error, MemoryError) or _NO_HOST_MEMORY.search(str(error)):
         limit = format_bytes(host_bytes) if host_bytes is not None else "what there is"
-        return Complaint(
-            f"{script} wanted more host memory than the limit of {limit} ({where})", "--host-memory sets the limit"
-        )
-    if any(isinstance(e, ForkedTooOften) for e in chain):
+        message = f"{script} wanted more host memory than the limit of {limit} ({where})"
+        return Complaint(message, "--host-memory sets the limit")
+    chain = _chain(error)
+    if any(isinstance(link, ForkedTooOften) for link in chain):
         return Complaint(f"{script} was stopped: {text} ({where})")
+    if any(isinstance(link, Offline) or _wants_download(link) for link in chain):
+        message = f"{script} wants what is not on this machine, and nothing is downloaded: {text} ({where})"
+        return Complaint(message, DOWNLOAD_HINT)
     if isinstance(error, KeyError) and error.args and error.args[0] in LAUNCHER:
         return Complaint(f"{script} needs {error.args[0]} ({where})", None, str(error.args[0]))
-    if any(isinstance(e, Offline) for e in chain) or (isinstance(error, (OSError, RuntimeError, ValueError)) and _FROM_HUB.search(str(error))):
-        return Complaint(
-            f"{script} wants something that is not on this machine, and nothing is downloaded: {text} ({where})",
-            "pass a local file or folder instead (weights do not matter: a config is enough), or --synthetic",
-        )
+    return _missing(error, script, where) or Complaint(
+        f"{script} failed: {text} ({where})", "--show-output shows what it printed"
+    )
+
+
+def _missing(error: BaseException, script: str, where: str) -> Complaint | None:
+    """The line about a file, a library or an answer that is not there."""
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return Complaint(f"{script} needs {error.filename}, which is not there ({where})", DATA_HINT)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return Complaint(f"{script} needs {error.name}, which is not installed ({where})", f"pip install {error.name}")
+        message = f"{script} needs {error.name}, which is not installed ({where})"
+        return Complaint(message, f"pip install {error.name}")
     if isinstance(error, EOFError):
-        return Complaint(f"{script} asks a question: {text} ({where})", "give the answer as an argument")
-    return Complaint(f"{script} failed: {text} ({where})", "--show-output shows what it printed")
+        message = f"{script} asks a question: {last_line(error)} ({where})"
+        return Complaint(message, "give the answer as an argument")
+    return None
+
+
+def _wants_download(error: BaseException) -> bool:
+    return isinstance(error, (OSError, RuntimeError, ValueError)) and bool(_FROM_HUB.search(str(error)))
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

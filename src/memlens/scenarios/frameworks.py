@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from memlens.model import Assumption, Category
+from memlens.model import Assumption
 
 Shim = Callable[["Shims", ModuleType], dict[str, Any]]
 _TABLE: dict[str, list[Shim]] = {}

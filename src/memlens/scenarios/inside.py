@@ -16,12 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.fx.experimental.symbolic_shapes
+import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
 
-from memlens.devices import Gpu, find_gpu
+from memlens.devices import Gpu
 from memlens.measure import bootstrap
-from memlens.model import Assumption
 from memlens.records import native
 from memlens.scenarios import frameworks, preload
 from memlens.scenarios.complaints import Complaint, complain
@@ -29,6 +27,7 @@ from memlens.scenarios.sandbox import refuse_questions, sandbox
 from memlens.scenarios.stops import Steps, Stop, counting
 from memlens.simulation import simulate
 from memlens.simulation.phases import settle
+from memlens.simulation.session import Simulation
 
 GRACE_SECONDS = 5.0  # between asking the script to stop and leaving without its consent
 _PDEATHSIG, _SUBREAPER = 1, 36  # prctl
@@ -43,9 +42,10 @@ class Inside:
         self.name = os.path.basename(job["target"][0])
         self.started = time.perf_counter()
         self.lock = threading.Lock()
-        self.left = False
-        self.steps: Steps | None = None
-        self.sim: Any = None
+        self.left = self.late = False
+        self.steps: Steps
+        self.sim: Simulation
+        self.exit = os._exit
 
     def say(self, text: str) -> None:
         with open(os.path.join(self.scratch, "progress"), "w", encoding="utf-8") as file:
@@ -63,10 +63,10 @@ class Inside:
         shims = frameworks.Shims(job)
         with sandbox(self.scratch, job["host_bytes"], job["writes"]), shims.installed():
             refuse_questions()
-            with simulate(gpu(job), memory_bytes=job["memory_bytes"], alloc_conf=job["alloc_conf"]) as sim:
+            with simulate(card_in(job), alloc_conf=job["alloc_conf"]) as sim:
                 self.sim = shims.sim = sim
                 self.steps = Steps(sim, job["steps"], self.say)
-                os._exit, self.exit = self.exited, os._exit
+                os._exit = self.exited  # type: ignore[assignment]
                 self.watch()
                 self.started = time.perf_counter()
                 self.say(f"running {self.name}")
@@ -83,7 +83,7 @@ class Inside:
         except Stop:
             return None
         except BaseException as error:
-            if self.steps is not None and self.steps.stopped:
+            if self.steps.stopped:
                 return None
             if isinstance(error, SystemExit) and error.code in (None, 0):
                 return None
@@ -104,11 +104,8 @@ class Inside:
         """Ask the script to stop when its time is up; leave without its consent when it does not."""
 
         def on_alarm(number: int, frame: Any) -> None:
-            assert self.steps is not None
-            self.late = True
             self.steps.stop()
 
-        self.late = False
         signal.signal(signal.SIGALRM, on_alarm)
         main = threading.get_ident()
 
@@ -142,7 +139,7 @@ class Inside:
 
     def write(self, complaint: Complaint | None) -> None:
         sim, steps = self.sim, self.steps
-        end = getattr(steps, "end", len(sim.events))
+        end = steps.end if steps.stopped else len(sim.events)
         settle(sim)
         trace = sim.trace
         trace.events = trace.events[:end]
@@ -165,8 +162,12 @@ class Inside:
         os.rename(path + ".part", path)
 
 
-def gpu(job: dict[str, Any]) -> Gpu | None:
-    return find_gpu(job["gpu"]) if job["gpu"] is not None else None
+def card_in(job: dict[str, Any]) -> Gpu:
+    """The card as it was before it became json, which knows no tuples."""
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in job["gpu"].items()
+    }
+    return Gpu(**fields)
 
 
 def main() -> None:

@@ -87,9 +87,7 @@ class Overlay:
         return shadow
 
     def _is_gone(self, full: str) -> bool:
-        return bool(self.gone) and any(
-            full == gone or full.startswith(gone + os.sep) for gone in self.gone
-        )
+        return bool(self.gone) and any(full == gone or full.startswith(gone + os.sep) for gone in self.gone)
 
     def exists(self, path: Any) -> bool:
         try:
@@ -153,7 +151,7 @@ class Overlay:
             _rename(src, dst)
             return
         source = self.read(src)
-        if full is not None and source == self.shadow(full) or full is None:
+        if (full is not None and source == self.shadow(full)) or full is None:
             _rename(source, self.write(dst))
         else:
             target = self.write(dst)

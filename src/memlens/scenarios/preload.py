@@ -48,7 +48,9 @@ def own_files(place: Path, name: str) -> list[Path]:
     if not place.is_dir():
         return [place] if place.suffix == ".py" else []
     inner = place.joinpath(*name.split(".")[1:])
-    return [f for f in (place / "__init__.py", inner / "__init__.py", inner.with_suffix(".py")) if f.is_file()]
+    return [
+        f for f in (place / "__init__.py", inner / "__init__.py", inner.with_suffix(".py")) if f.is_file()
+    ]
 
 
 def imported_names(path: Path) -> set[str]:

@@ -85,7 +85,7 @@ def _without_network() -> Iterator[None]:
             raise Offline(f"no network while predicting, and {_text(host)} was asked for")
         return lookup(host, *args, **kwargs)
 
-    socket.socket.connect = local_only  # type: ignore[method-assign]
+    socket.socket.connect = local_only  # type: ignore[assignment,method-assign]
     socket.getaddrinfo = local_names
     try:
         yield

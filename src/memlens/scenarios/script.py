@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ import psutil
 import torch
 
 import memlens
-from memlens.devices import Gpu, find_gpu
+from memlens.allocator import from_environment, parse_config
+from memlens.devices import Gpu, custom_gpu, find_gpu
 from memlens.errors import TargetError, UsageError
 from memlens.model import Assumption, Trace
 from memlens.records import native
 from memlens.scenarios import userfile
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions, cards_for
+from memlens.scenarios.full_card import needs_more_than, on_a_full_card
 from memlens.scenarios.prediction import Prediction, build_prediction
 from memlens.units import parse_bytes
 
@@ -81,25 +83,32 @@ def predict_script(
         raise userfile.not_a_target(script.path, "train.py")
     if script.steps < 1 or script.max_seconds <= 0:
         raise UsageError(f"nothing is learned in {script.steps} steps and {script.max_seconds} seconds")
-    memory_bytes = parse_bytes(memory) if memory is not None else None
-    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
-    asked = card is not None or memory_bytes is not None
-    name = card.name if card is not None else None if asked else REFERENCE
-    result, trace = _run(script, name, memory_bytes, alloc_conf, progress)
-    simulated = card if asked else find_gpu(REFERENCE)
-    trace.assumptions += card_assumptions(simulated) if asked and simulated else [] if asked else [SAME_KERNELS]
+    asked = gpu is not None or memory is not None
+    card = card_of(gpu if asked else REFERENCE, parse_bytes(memory) if memory is not None else None)
+    result, trace = _run(script, card, alloc_conf, progress)
+    trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += list(ending(script, result))
+    if asked and needs_more_than(card, trace.timeline().peak_reserved_bytes):
+        config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
+        trace = on_a_full_card(trace, card, config) or trace
     prediction = build_prediction(
-        trace, target=" ".join([script.path, *script.arguments]), scenario=describe(script, result, alloc_conf),
+        trace, target=" ".join([script.path, *script.arguments]),
+        scenario=describe(script, result, alloc_conf),
         operators=result["operators"], elapsed_seconds=result["elapsed_seconds"],
         versions=(memlens.__version__, torch.__version__), asked_for_a_card=asked,
     )  # fmt: skip
-    if asked or simulated is None:
+    if asked:
         return prediction
     peak = prediction.peak
-    return replace(
-        prediction, cards=cards_for(trace, simulated, peak.process_bytes, peak.high_process_bytes)
-    )
+    return replace(prediction, cards=cards_for(trace, card, peak.process_bytes, peak.high_process_bytes))
+
+
+def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
+    """The card that is simulated: as named, with another memory if that was said, or by its memory only."""
+    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    if card is None:
+        return custom_gpu(memory_bytes or 0)
+    return replace(card, memory_bytes=memory_bytes) if memory_bytes is not None else card
 
 
 def describe(script: Script, result: dict[str, Any], alloc_conf: str | None) -> dict[str, Any]:
@@ -132,15 +141,14 @@ def ending(script: Script, result: dict[str, Any]) -> Iterator[Assumption]:
 
 def _run(
     script: Script,
-    gpu: str | None,
-    memory_bytes: int | None,
+    card: Gpu,
     alloc_conf: str | None,
     progress: Callable[[str], None],
 ) -> tuple[dict[str, Any], Trace]:
-    """Start the inside, wait for it, and read what it left; once more as torchrun would, if it asks for that."""
+    """Start the inside, wait for it, and read what it left; and again as torchrun would if it asks."""
     host_bytes = script.host_memory or int(psutil.virtual_memory().available * HOST_SHARE)
     job = {
-        "target": [script.path, *script.arguments], "gpu": gpu, "memory_bytes": memory_bytes,
+        "target": [script.path, *script.arguments], "gpu": asdict(card),
         "alloc_conf": alloc_conf, "steps": script.steps, "max_seconds": script.max_seconds,
         "host_bytes": host_bytes, "writes": script.writes, "environment": dict(script.environment),
         "synthetic": script.synthetic, "inputs": list(script.inputs),
@@ -159,9 +167,11 @@ def _run(
                 )
             return result, trace
     if problem["missing_variable"] and not script.environment:
-        result, trace = _run(replace(script, environment=TORCHRUN), gpu, memory_bytes, alloc_conf, progress)
+        result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress)
         trace.assumptions.append(
-            Assumption("one process of torchrun", f"the script asks for {problem['missing_variable']}; rank 0 of 1")
+            Assumption(
+                "one process of torchrun", f"the script asks for {problem['missing_variable']}; rank 0 of 1"
+            )
         )
         return result, trace
     raise TargetError(problem["message"], hint=problem["hint"])

@@ -25,14 +25,14 @@ class Stop(BaseException):
 
 
 class Steps:
-    """Counts the steps of every optimizer; of backward passes where the script has no optimizer of torch's."""
+    """Counts the steps of every optimizer; backward passes where the script has no optimizer of torch's."""
 
     def __init__(self, sim: Any, wanted: int, progress: Callable[[str], None]) -> None:
         self.sim, self.wanted, self.progress = sim, wanted, progress
         self.counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.names: list[str] = []  # of the optimizers that stepped, in order
-        self.training_modules: list[str] = []
         self.stopped = False
+        self.end = 0  # events up to the stop
 
     @property
     def taken(self) -> int:

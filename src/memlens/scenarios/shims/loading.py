@@ -21,7 +21,8 @@ def one_process(shims: Shims, data: ModuleType) -> dict[str, Any]:
         workers = options.pop("num_workers", 0)
         if workers:
             shims.say(
-                "data loaders run without workers", "batches are the same; workers use memory of the host only"
+                "data loaders run without workers",
+                "batches are the same; workers use memory of the host only",
             )
             for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
                 options.pop(name, None)

@@ -1,0 +1,159 @@
+"""Scripts as they are: run unchanged on a simulated GPU, kept from leaving traces, stopped when they must."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from memlens.errors import TargetError, UsageError
+from memlens.scenarios.prediction import Prediction
+from memlens.scenarios.script import Script, predict_script
+
+pytestmark = pytest.mark.torch
+
+TRAINS = """
+import torch
+from torch import nn
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Linear(1024, 1024, bias=False).to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+
+def step():
+    loss = model(torch.randn(8, 1024, device=device)).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+# name -> (what follows TRAINS, options)
+SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": (
+        "import sys\nassert sys.argv[1:] == ['--lr', '1']\nwhile True:\n    step()",
+        {"arguments": ("--lr", "1")},
+    ),
+    "ends_early": ("step()", {}),
+    "endless": ("step()\nwhile True:\n    pass", {"max_seconds": 2}),
+    "stubborn": (
+        "step()\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        {"max_seconds": 1},
+    ),
+    "exits": ("import os\nos._exit(3)", {}),
+    "forks": ("import os\nwhile True:\n    if os.fork() == 0:\n        import time; time.sleep(60)", {}),
+    "greedy": ("import numpy\nx = numpy.ones(100 * 2**30, dtype=numpy.uint8)", {}),
+    "needs_data": ("open('data/train.bin', 'rb')", {}),
+    "downloads": ("import urllib.request\nurllib.request.urlopen('http://example.com/weights.pt')", {}),
+    "fails": ("step()\nraise ValueError('no such mode')", {}),
+    "no_gpu": ("import sys\ndel model, optimizer\n", {}),
+    "writes": (
+        "import os, shutil\nfrom pathlib import Path\n"
+        "Path('kept.txt').write_text('changed')\nassert open('kept.txt').read() == 'changed'\n"
+        "os.makedirs('out/a', exist_ok=True)\nopen('out/a/log.csv', 'a').write('1')\n"
+        "assert sorted(os.listdir('.')) == ['kept.txt', 'out', 'victim', 'writes.py'], os.listdir('.')\n"
+        "shutil.rmtree('victim')\nassert not os.path.exists('victim/file')\n"
+        "torch.save(model.state_dict(), 'out/model.pt')\n"
+        "model.load_state_dict(torch.load('out/model.pt'))\nos.rename('out/a/log.csv', 'b.csv')\n"
+        "assert os.path.isfile('b.csv')\nimport subprocess\nsubprocess.run(['touch', 'from_a_child'])\n"
+        "while True:\n    step()", {},
+    ),
+    "torchrun": ("import os\nrank = int(os.environ['LOCAL_RANK'])\nwhile True:\n    step()", {}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Prediction]]:
+    """Every script at work, two at a time; each in a folder of its own."""
+    pool = ThreadPoolExecutor(2)
+    found = {}
+    for name, (rest, options) in SCRIPTS.items():
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "kept.txt").write_text("as it was")
+        (folder / "victim").mkdir()
+        (folder / "victim" / "file").write_text("as it was")
+        path = folder / f"{name}.py"
+        body = rest if name == "no_gpu" else rest.replace("open('data", f"open('{folder}/data")
+        path.write_text(("" if name == "no_gpu" else TRAINS) + body.replace("del model, optimizer", ""))
+        if name == "writes":
+            path.write_text(TRAINS + f"import os\nos.chdir({str(folder)!r})\n" + rest)
+        found[name] = pool.submit(predict_script, Script(str(path), **options), gpu="A100 40GB")
+    return found
+
+
+def complaint(outcomes: dict[str, Future[Prediction]], name: str) -> str:
+    """The one line about a script that fails."""
+    with pytest.raises(TargetError) as caught:
+        outcomes[name].result()
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def test_a_script_runs_unchanged(outcomes: dict[str, Future[Prediction]]) -> None:
+    """A 4 MiB matrix with AdamW: weights, gradient and two moments are 16 MiB, and two steps were enough."""
+    prediction = outcomes["plain"].result()
+    assert prediction.scenario["steps"] == 2
+    assert prediction.scenario["optimizer"] == "AdamW"
+    assert [step.step for step in prediction.steps] == [1, 2]
+    assert prediction.steps[1].end_allocated_bytes >= 16 << 20
+    assert any(a.what == "stopped after 2 steps" for a in prediction.assumptions)
+
+
+def test_a_script_that_ends_by_itself(outcomes: dict[str, Future[Prediction]]) -> None:
+    """One step is all it takes, and nothing says that it was stopped."""
+    prediction = outcomes["ends_early"].result()
+    assert prediction.scenario["steps"] == 1
+    assert not any("stopped" in a.what for a in prediction.assumptions)
+
+
+@pytest.mark.parametrize("name", ["endless", "stubborn"])
+def test_time_is_up(outcomes: dict[str, Future[Prediction]], name: str) -> None:
+    """An endless loop ends with what was learned before it, even one that catches everything."""
+    prediction = outcomes[name].result()
+    assert prediction.scenario["steps"] == 1
+    assert any("seconds, with 1 step taken" in a.what for a in prediction.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("exits", "exits.py called os._exit(3)"),
+        ("forks", "forked more than 64 times"),
+        ("greedy", "wanted more host memory than the limit of"),
+        ("needs_data", "data/train.bin, which is not there"),
+        ("downloads", "nothing is downloaded"),
+        ("fails", "fails.py failed: ValueError: no such mode"),
+        ("no_gpu", "put nothing on the GPU"),
+    ],
+)
+def test_one_line_says_what_is_wrong(outcomes: dict[str, Future[Prediction]], name: str, line: str) -> None:
+    """Each way to fail is reported in one line of its own."""
+    assert line in complaint(outcomes, name)
+
+
+def test_nothing_is_written(outcomes: dict[str, Future[Prediction]], tmp_path_factory: Any) -> None:
+    """A script that writes, removes and renames in its folder sees what it did, and the folder does not."""
+    assert outcomes["writes"].result().scenario["steps"] == 2
+    folder = next(tmp_path_factory.getbasetemp().glob("writes*"))
+    assert sorted(path.name for path in folder.iterdir()) == ["kept.txt", "victim", "writes.py"]
+    assert (folder / "kept.txt").read_text() == "as it was"
+    assert (folder / "victim" / "file").read_text() == "as it was"
+
+
+def test_a_script_for_torchrun(outcomes: dict[str, Future[Prediction]]) -> None:
+    """LOCAL_RANK is set where the script asks for it, and the result says so."""
+    assert any("torchrun" in a.what for a in outcomes["torchrun"].result().assumptions)
+
+
+def test_a_script_that_is_not_there(tmp_path: Path) -> None:
+    """The error names the file."""
+    with pytest.raises(TargetError, match=r"there is no file .*train\.py"):
+        predict_script(Script(str(tmp_path / "train.py")))
+
+
+def test_no_steps() -> None:
+    """Zero steps would show nothing."""
+    with pytest.raises(UsageError, match="nothing is learned"):
+        predict_script(Script(__file__, steps=0))
