@@ -179,12 +179,15 @@ def softmax(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> int:
     return copy_unless_contiguous(args[0])
 
 
-@scratch(
-    "aten::_softmax_backward_data",
-    "aten::_log_softmax_backward_data",
-    why="gradient and output are made contiguous (SoftMax.cu, host_softmax_backward)",
-)
+@scratch("aten::_softmax_backward_data", why="gradient times output is a tensor (SoftMax.cu)")
 def softmax_backward(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
+    """softmax_backward_cuda_out multiplies first, then sums rows; the output is made contiguous."""
+    grad = args[0]
+    return (grad.numel() * grad.dtype.itemsize, copy_unless_contiguous(args[1]))
+
+
+@scratch("aten::_log_softmax_backward_data", why="gradient and output are made contiguous (SoftMax.cu)")
+def log_softmax_backward(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
     return (copy_unless_contiguous(args[0]), copy_unless_contiguous(args[1]))
 
 
