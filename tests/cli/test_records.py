@@ -114,7 +114,7 @@ def test_plot_writes_a_picture_once(folder: Path) -> None:
         (["plot", "-w", "5"], "cannot read '5' as a window"),
         (["plot", "-w", "5,2"], "must end after it begins"),
         (["plot", "-s"], "-f and -s are for pictures"),
-        (["rm", "notes.txt"], "of no format that memlens reads"),
+        (["rm", "0", "notes.txt"], "of no format that memlens reads"),
         (["rm", "0", "7"], "there is no record number 7"),
     ],
 )

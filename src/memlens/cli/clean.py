@@ -15,5 +15,4 @@ def command(dry_run: bool) -> None:
     \b
     memlens clean --dry-run
     """
-    for path in folder.records():
-        folder.remove(path, dry_run, click.echo)
+    folder.remove(folder.records(), dry_run, click.echo)

@@ -18,5 +18,4 @@ def command(records: tuple[str, ...], dry_run: bool) -> None:
     memlens rm --dry-run 0 1 mprofile_20260131235959.dat
     """
     # all are resolved before any is removed: the numbers are those of `memlens list`
-    for path in dict.fromkeys(folder.resolve(records)):
-        folder.remove(path, dry_run, click.echo)
+    folder.remove(folder.resolve(records), dry_run, click.echo)

@@ -18,6 +18,7 @@ from memlens.measure.gpus import Gpus
 from memlens.measure.readers import reader_for
 from memlens.measure.sampler import Sampler, now_us
 from memlens.model import Assumption, Mark, Process, Sample, Span, Trace
+from memlens.units import format_bytes
 
 _SPAN_KEYS = ("started_us", "ended_us", "start_bytes", "end_bytes", "level")
 FIRST_INTERVAL = 0.005  # seconds; grows to the interval asked for, so that short programs have samples too
@@ -266,4 +267,5 @@ def _gpu_note(trace: Trace, gpus: Gpus | None) -> str | None:
     if gpus.reason:
         return gpus.reason
     used = gpus.used_bytes()
-    return f"the driver names no process of this program; {used} bytes are in use on all cards together"
+    held = f"; {format_bytes(used)} are in use on all cards together" if used is not None else ""
+    return f"the driver names no process of this program{held}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from memlens.errors import UsageError
@@ -59,10 +59,13 @@ def resolve(words: tuple[str, ...] | list[str], folder: Path = Path()) -> list[P
     return found
 
 
-def remove(path: Path, dry_run: bool, say: Callable[[str], object]) -> None:
-    """Remove a record, or say that it would be; only what is a record, by name or content."""
-    if not _DEFAULT_NAME.match(path.name):
-        load(path)  # raises RecordError: `rm` is for records, not for whatever stands on the command line
-    if not dry_run:
-        path.unlink()
-    say(f"{'would remove' if dry_run else 'removed'} {path}")
+def remove(paths: Iterable[Path], dry_run: bool, say: Callable[[str], object]) -> None:
+    """Remove records, or say that they would be; nothing is removed if one of them is no record."""
+    paths = list(dict.fromkeys(paths))
+    for path in paths:
+        if not _DEFAULT_NAME.match(path.name):
+            load(path)  # raises RecordError: `rm` is for records, not for whatever stands on the command line
+    for path in paths:
+        if not dry_run:
+            path.unlink()
+        say(f"{'would remove' if dry_run else 'removed'} {path}")
