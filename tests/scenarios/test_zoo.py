@@ -127,6 +127,18 @@ def test_a_setting_of_the_config_can_be_changed(config) -> None:
         memlens.predict(target, gpu="4090", model_args={"num_hiden_layers": 4})
 
 
+def test_eager_attention_keeps_its_scores(config) -> None:
+    """`attn_implementation=eager` reaches the model: 512 x 512 scores a head and layer are kept."""
+    target = config(**SMALL["bert"])
+    fused = memlens.predict(target, batch_size=8, gpu="4090")
+    eager = memlens.predict(target, batch_size=8, gpu="4090", model_args={"attn_implementation": "eager"})
+    scores = 8 * 2 * 512 * 512 * 4  # batch x heads x length x length x 4 bytes, in each of 2 layers
+    more = eager.breakdown[Category.ACTIVATION] - fused.breakdown[Category.ACTIVATION]
+    assert more >= 2 * scores
+    with pytest.raises(MemlensError, match="could not be built"):
+        memlens.predict(target, gpu="4090", model_args={"attn_implementation": "eagre"})
+
+
 @pytest.mark.parametrize(
     ("target", "shape"), [("timm:resnet18", "3x224x224"), ("timm:tf_efficientnet_b1", "3x240x240")]
 )

@@ -104,6 +104,7 @@ def from_torchvision(name: str, arguments: dict[str, Any]) -> Build:
 def from_transformers(name: str, arguments: dict[str, Any]) -> Build:
     """`hf:config.json`, `hf:folder` or `hf:id` (from the local cache): a transformers model by its config."""
     transformers = require("transformers", f"hf:{name}")
+    how = {key: arguments.pop(key) for key in _IMPLEMENTATIONS if key in arguments}
     config = _config(transformers, name, arguments)
     cls = _model_class(transformers, config)
 
@@ -112,12 +113,16 @@ def from_transformers(name: str, arguments: dict[str, Any]) -> Build:
 
     why = "batches are taken as full; a mask adds a copy of itself"
     note = Assumption(f"{cls.__name__}, no padding mask", why)
-    return lambda: (_made(f"hf:{name}", lambda: _instantiate(cls, config)), inputs, (note,))
+    return lambda: (_made(f"hf:{name}", lambda: _instantiate(cls, config, how)), inputs, (note,))
 
 
-def _instantiate(cls: Any, config: Any) -> nn.Module:
+# not settings of a config, but of how a model is made from one: `--model-arg attn_implementation=eager`
+_IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
+
+
+def _instantiate(cls: Any, config: Any, how: dict[str, Any]) -> nn.Module:
     make = getattr(cls, "_from_config", None) or cls  # not public, but what `AutoModel.from_config` calls
-    model: nn.Module = make(config)
+    model: nn.Module = make(config, **how)
     return model
 
 
