@@ -162,6 +162,17 @@ def test_both_ways_to_name_inputs_agree() -> None:
     assert len(peaks) == 1
 
 
+def test_gradients_are_on_whatever_the_caller_set() -> None:
+    """Called under no_grad or inference_mode it is still training that is predicted, and the mode stays."""
+    peaks = {memlens.predict(mlp(), inputs="1024", gpu="T4").peak.allocated_bytes}
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            peaks.add(memlens.predict(mlp(), inputs="1024", gpu="T4").peak.allocated_bytes)
+            assert not torch.is_grad_enabled()
+            assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+    assert len(peaks) == 1
+
+
 def lazy() -> nn.Module:
     return nn.Sequential(nn.LazyConv2d(8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
 

@@ -109,9 +109,10 @@ def _run(
 ) -> dict[str, Any]:
     """Run the scenario; what nobody foresaw is one line too, with the exception behind it."""
     try:
-        prepared = prepare(sim, target, scenario)
-        (train if scenario.training else infer)(sim, prepared, scenario, progress)
-        return describe(scenario, prepared)
+        with torch.inference_mode(False), torch.enable_grad():  # whatever holds where predict() is called
+            prepared = prepare(sim, target, scenario)
+            (train if scenario.training else infer)(sim, prepared, scenario, progress)
+            return describe(scenario, prepared)
     except MemlensError:
         raise
     except Exception as problem:
