@@ -151,7 +151,7 @@ def test_an_output_of_no_known_format_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["net.py"], "net.py is a script; predict needs a model or what makes one"),
+        (["net.py"], "net.py put nothing on the GPU"),
         (["nett.py:make_net"], "there is no file nett.py"),
         (["net.py:make_net", "--gpu", "40900"], "knows no GPU called '40900'"),
         (

@@ -67,7 +67,7 @@ def is_script(target: Any) -> bool:
 
 
 def predict_script(
-    script: Script,
+    script: Script | str,
     *,
     gpu: str | Gpu | None = None,
     memory: str | int | None = None,
@@ -78,7 +78,12 @@ def predict_script(
 
     Nothing is computed, downloaded, or written outside a scratch folder. Raises TargetError with one line
     where the script fails, and UsageError where the call is wrong.
+
+    >>> from memlens.scenarios.script import Script, predict_script
+    >>> predict_script(Script("train.py", ("--epochs", "3")), gpu="T4").fits  # doctest: +SKIP
+    True
     """
+    script = Script(script) if isinstance(script, str) else script
     if not Path(script.path).is_file():
         raise userfile.not_a_target(script.path, "train.py")
     if script.steps < 1 or script.max_seconds <= 0:
@@ -162,9 +167,9 @@ def _run(
         if problem is None:
             trace = native.load(os.path.join(scratch, "trace.memlens"))
             if not trace.events:
-                raise TargetError(
-                    f"{script.path} put nothing on the GPU", hint="it has to choose device 'cuda' by itself"
-                )
+                names = userfile.names_in(script.path)
+                hint = f"name what makes the model: {names}" if names else "it has to choose 'cuda' by itself"
+                raise TargetError(f"{script.path} put nothing on the GPU", hint=hint)
             return result, trace
     if problem["missing_variable"] and not script.environment:
         result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress)

@@ -132,6 +132,11 @@ def objects_in(path: Path) -> list[str]:
     return modules + others
 
 
+def names_in(text: str) -> str:
+    """`net.py:Net, net.py:make`: what may be named of a file; empty if it defines nothing."""
+    return ", ".join(f"{text}:{name}" for name in objects_in(Path(text))[:8])
+
+
 def _no_such_object(place_: str, name: str, module: ModuleType) -> TargetError:
     known = objects_in(Path(module.__file__)) if module.__file__ else []
     close = nearest(name, known, 1)
@@ -148,9 +153,9 @@ def not_a_target(text: str, examples: str) -> MemlensError:
             return TargetError(f"there is no file {text}", hint=_similar_files(path))
         known = objects_in(path)
         if not known:
-            hint = f"{text} defines no class and no function at its top; put the model in one"
+            hint = f"memlens.predict_script({text!r}) runs it as it is"
         else:
-            hint = f"name one of them: {', '.join(f'{text}:{name}' for name in known[:8])}"
+            hint = f"name one of them: {names_in(text)}; memlens.predict_script({text!r}) runs it as it is"
         return UsageError(f"{text} is a script; predict needs a model or what makes one", hint=hint)
     return UsageError(f"cannot read the target {text!r}", hint=f"write it as {examples}")
 
