@@ -65,3 +65,12 @@ def test_softmax_copies_what_is_not_contiguous() -> None:
     """The transposed input is made contiguous first."""
     assert asked(lambda x: x.t().softmax(0), (64, 32)) == [8192, 8192]
     assert asked(lambda x: x.softmax(-1), (64, 32)) == [8192]
+
+
+def test_softmax_s_gradient_multiplies_into_a_tensor() -> None:
+    """Gradient times output is as large as the gradient, beside the result."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        x = torch.empty(64, 32, device="cuda", requires_grad=True)
+        out = x.softmax(-1)
+        grad = torch.empty_like(out)
+        assert asked_in(sim, lambda: out.backward(grad)) == [8192, 8192]

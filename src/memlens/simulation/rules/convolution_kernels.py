@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memlens.model import Alloc, Assumption, Category, Event, Free
+from memlens.model import Category
 from memlens.simulation.ledger import HOST
 from memlens.simulation.rules import convolution
 from memlens.simulation.rules.convolution import Direction, Workspace
+from memlens.simulation.rules.ranges import take
 from memlens.simulation.rules.reductions import reduction_bytes
 from memlens.simulation.rules.registry import operator
 
@@ -80,7 +81,7 @@ class _Call:
             direction,
             NAMES.get(self.x.dtype, "float16"),
             self.layout is not torch.contiguous_format,
-            bool(cudnn.allow_tf32),
+            _allows_tf32(),
             bool(cudnn.benchmark),
             tuple(self.x.shape),
             tuple(self.w.shape),
@@ -97,10 +98,18 @@ class _Call:
     def run(self, direction: Direction, name: str) -> None:
         """Take the workspace and give it back."""
         found = self.workspace(direction)
-        _ranges(self.sim).note(found)
-        self.sim.ledger.scratch(
-            found.expected_bytes, Category.WORKSPACE, self.sim.site(name), self.sim.stream
-        )()
+        take(self.sim, "cudnn", name, found.expected_bytes, found.high_bytes, _say)
+
+
+def _allows_tf32() -> bool:
+    """Whether float32 convolutions may use tensor cores: by the newer setting where it is given."""
+    setting = getattr(getattr(torch.backends.cudnn, "conv", None), "fp32_precision", None)
+    if setting in ("ieee", "tf32"):
+        return setting == "tf32"
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:
+        return True  # the two settings were mixed: the larger workspace
 
 
 _workspace = lru_cache(maxsize=2048)(convolution.workspace)
@@ -170,60 +179,8 @@ def _elsewhere(sim: Simulation, func: Any, args: Any, kwargs: Any) -> Any:
     return out
 
 
-# the range -------------------------------------------------------------------------------------------------
-
-
-class _Ranges:
-    """How far the peak would move if every workspace took the least or the most that its rule allows."""
-
-    def __init__(self, sim: Simulation) -> None:
-        self.sim = sim
-        self.calls = 0
-        self.reached = 0  # the most that a call would bring the allocated bytes to
-
-    def note(self, found: Workspace) -> None:
-        if found.high_bytes or found.expected_bytes:
-            self.calls += 1
-            self.reached = max(self.reached, self.sim.allocator.allocated_bytes + found.high_bytes)
-
-    def settle(self) -> None:
-        if not self.calls:
-            return
-        peak, without = _peaks(self.sim.trace.events)
-        self.sim.assume(
-            Assumption(
-                f"the workspaces of {self.calls:,} convolution calls follow rules, not cuDNN's own word",
-                "cuDNN chooses a kernel, and with it the workspace, by card, version and free memory",
-                without - peak,
-                max(0, self.reached - peak),
-            )
-        )
-
-
-def _peaks(events: list[Event]) -> tuple[int, int]:
-    """The peak of the allocated bytes, and what it would be without the workspaces of convolutions."""
-    allocated = plain = peak = peak_plain = 0
-    workspaces: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    for event in events:
-        if type(event) is Alloc:
-            sizes[event.id] = event.bytes
-            allocated += event.bytes
-            if event.category is Category.WORKSPACE and "convolution" in (event.site.operator or ""):
-                workspaces[event.id] = event.bytes
-            else:
-                plain += event.bytes
-            peak, peak_plain = max(peak, allocated), max(peak_plain, plain)
-        elif type(event) is Free:
-            size = sizes.pop(event.id, 0)
-            allocated -= size
-            plain -= 0 if workspaces.pop(event.id, 0) else size
-    return peak, peak_plain
-
-
-def _ranges(sim: Simulation) -> _Ranges:
-    found: _Ranges | None = sim.notes.get("convolutions")
-    if found is None:
-        found = sim.notes["convolutions"] = _Ranges(sim)
-        sim.at_end.append(found.settle)
-    return found
+def _say(calls: int) -> tuple[str, str]:
+    return (
+        f"the workspaces of {calls:,} convolution calls follow rules, not cuDNN's own word",
+        "cuDNN chooses a kernel, and with it the workspace, by card, version and free memory",
+    )

@@ -1,0 +1,65 @@
+"""Fused gradients of activations, and what cuSOLVER and cuFFT are taken to need."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+from asked import asked_in  # noqa: E402
+
+import memlens  # noqa: E402
+from memlens.model import Alloc, Category, Free  # noqa: E402
+from memlens.model.site import Site  # noqa: E402
+from memlens.simulation.rules.ranges import peaks  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("activation", [F.silu, F.mish])
+def test_the_gradient_of_an_activation_is_one_kernel(activation) -> None:
+    """32 KiB of gradient and nothing else, where other devices make five or more tensors."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        x = torch.empty(64, 128, device="cuda", requires_grad=True)
+        out = activation(x)
+        grad = torch.empty_like(out)
+        assert asked_in(sim, lambda: out.backward(grad)) == [32_768]
+
+
+def test_the_gradient_of_silu_s_gradient_is_composed() -> None:
+    """`create_graph=True` still differentiates twice."""
+    with memlens.simulate(gpu="A100 40GB"):
+        x = torch.empty(64, 128, device="cuda", requires_grad=True)
+        (first,) = torch.autograd.grad(F.silu(x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        assert second.shape == x.shape
+
+
+def test_a_factorisation_works_in_a_copy_and_says_what_it_assumes() -> None:
+    """A 256 x 256 matrix: its copy and a workspace of the same size; up to three more of them."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        x = torch.empty(256, 256, device="cuda")
+        assert asked_in(sim, lambda: torch.linalg.cholesky(x)).count(256 * 256 * 4) >= 3
+    (assumption,) = [a for a in sim.trace.assumptions if "factorisation" in a.what]
+    assert assumption.high_bytes > 0
+
+
+def test_a_fourier_transform_has_a_work_area() -> None:
+    """64 x 128 complex numbers, and as much again."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        x = torch.empty(64, 128, device="cuda", dtype=torch.complex64)
+        assert asked_in(sim, lambda: torch.fft.fft(x)) == [65_536, 65_536]
+    assert "1 Fourier transforms" in sim.trace.assumptions[0].what
+
+
+def test_the_peak_without_workspaces() -> None:
+    """100 bytes stay, 50 of a workspace come and go, 30 others come: 150 with it, 130 without."""
+    site = Site(operator="convolution")
+    events = [
+        Alloc(1, 100),
+        Alloc(2, 50, Category.WORKSPACE, site),
+        Free(2),
+        Alloc(3, 30),
+    ]
+    assert peaks(events, {"convolution"}) == (150, 130)
