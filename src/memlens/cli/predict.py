@@ -167,12 +167,14 @@ def run(
     **options: Any,
 ) -> Prediction:
     """Call `memlens.predict` with what the options say, and show its progress on stderr."""
-    from memlens import predict
     from memlens.cli.progress import Progress
-    from memlens.scenarios.names import parse_arguments
 
     # what the user's code prints must not stand in the middle of the result
     with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
+        progress("loading PyTorch")
+        from memlens import predict
+        from memlens.scenarios.names import parse_arguments
+
         prediction: Prediction = predict(
             target,
             inputs=list(inputs) or None,

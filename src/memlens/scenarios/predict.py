@@ -60,6 +60,8 @@ def predict(
     >>> memlens.predict(model, batch_size=64, gpu="RTX 4090").fits
     True
     """
+    progress = progress or _quiet
+    progress("reading the target")
     scenario = make_scenario(
         batch_size=batch_size, mode=mode, inputs=read_inputs(inputs), optimizer=optimizer,
         optimizer_args=optimizer_args, precision=precision, loss=loss, accumulate=accumulate,
@@ -69,7 +71,7 @@ def predict(
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     found = find_target(target, model_args or {})
     asked = card is not None or memory_bytes is not None
-    return _simulate(found, scenario, card, memory_bytes, asked, progress or _quiet)
+    return _simulate(found, scenario, card, memory_bytes, asked, progress)
 
 
 def _simulate(
