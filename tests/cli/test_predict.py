@@ -202,12 +202,13 @@ def test_ctrl_c_is_one_line_and_130() -> None:
     assert (process.returncode, err.strip()) == (130, "memlens: stopped by Ctrl-C")
 
 
-def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["net.py:make_net", "net.py"])
+def test_without_torch_the_extra_is_named(tmp_path: Path, target: str) -> None:
     """`memlens predict` on a plain installation says what to install; `--help` needs nothing."""
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
     command = [sys.executable, "-m", "memlens", "predict"]
     options = {"capture_output": True, "text": True, "env": environment(tmp_path)}
-    found = subprocess.run([*command, "net.py:make_net"], **options)
+    found = subprocess.run([*command, target], **options)
     assert found.returncode == 2
     assert "needs torch, which is not installed" in found.stderr
     assert "memlens[torch]" in found.stderr

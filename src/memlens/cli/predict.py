@@ -129,15 +129,18 @@ def run_script(
 ) -> Prediction:
     """Predict a script, and show its progress on stderr."""
     from memlens.cli.progress import Progress
-    from memlens.scenarios.script import Script, predict_script
     from memlens.units import parse_bytes
 
-    script = Script(
-        target, arguments, options["steps"], options["max_seconds"],
-        parse_bytes(host_memory) if host_memory else None, options["synthetic"],
-        writes=allow_writes, show_output=options["show_output"],
-    )  # fmt: skip
     with Progress() as progress:
+        progress("loading PyTorch")
+        from memlens import predict  # noqa: F401 - says which extra is missing, if one is
+        from memlens.scenarios.script import Script, predict_script
+
+        script = Script(
+            target, arguments, options["steps"], options["max_seconds"],
+            parse_bytes(host_memory) if host_memory else None, options["synthetic"],
+            writes=allow_writes, show_output=options["show_output"],
+        )  # fmt: skip
         return predict_script(
             script, gpu=options["gpu"], memory=options["memory"], alloc_conf=options["alloc_conf"],
             progress=progress,
