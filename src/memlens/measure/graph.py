@@ -48,25 +48,32 @@ class Graphs:
         before, self._read = self._read, set()
         for node in walk(roots):
             kind = type(node)
-            slots = _SLOTS.get(kind)
-            if slots is None:
-                slots = _SLOTS[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
-            if slots:
+            if _slots(kind):
                 known = kind, node._sequence_nr()
                 self._read.add(known)
                 if known not in before:
-                    for slot in slots:
-                        for tensor in _unpacked(node, slot):
-                            yield tensor, kind.__name__
+                    for tensor in kept_by(node):
+                        yield tensor, kind.__name__
             elif kind.__name__ == LEAF:
                 yield node.variable, LEAF
 
 
-def _unpacked(node: Any, slot: str) -> list[Tensor]:
-    try:
-        raw = getattr(node, slot)
-    except RuntimeError:  # a custom function's, after its backward
-        return []
-    # None was freed; what a pack hook made of a tensor is a Python object, and the census sees it
-    items = raw if type(raw) is tuple else (raw,)
-    return [tensor for item in items if isinstance(tensor := item.data, Tensor)]
+def kept_by(node: Any) -> Iterator[Tensor]:
+    """The tensors that one node saved for its backward."""
+    for slot in _slots(type(node)):
+        try:
+            raw = getattr(node, slot)
+        except RuntimeError:  # a custom function's, after its backward
+            continue
+        for item in raw if type(raw) is tuple else (raw,):
+            # None was freed; what a pack hook made of a tensor is a Python object, and the census sees it
+            if isinstance(tensor := item.data, Tensor):
+                yield tensor
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    """The attributes of a type of node that hold saved tensors."""
+    slots = _SLOTS.get(kind)
+    if slots is None:
+        slots = _SLOTS[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+    return slots
