@@ -22,7 +22,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def watch():
-    """A watch of the CPU that has seen what is there."""
+    """A watch of the CPU that has seen what is there, without what other tests left to the collector."""
+    gc.collect()
     found = TensorWatch(CPU)
     found.take()
     yield found
@@ -37,6 +38,7 @@ def names(tensors: list) -> dict[str, Category]:
 def test_totals_equal_an_independent_count(name: str, optimizer: str) -> None:
     """From building to the second optimizer step, live storages add up to what the operators allocated."""
     build, shape = MODELS[name]
+    gc.collect()
     watch = TensorWatch(CPU)
     before = watch.take().bytes
     points: list[tuple[str, int, int]] = []
