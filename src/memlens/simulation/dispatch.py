@@ -16,9 +16,18 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlens.errors import MemlensError, UnsupportedOperator
+from memlens.simulation import mixing
 from memlens.simulation.ledger import CUDA, HOST
 from memlens.simulation.rules import engine
-from memlens.simulation.rules.registry import COMPOSITES, OPERATORS, SCRATCH, Scratch, run_composite
+from memlens.simulation.rules.registry import (
+    COMPOSITES,
+    FALLBACKS,
+    OPERATORS,
+    SCRATCH,
+    Scratch,
+    run_composite,
+)
+from memlens.simulation.values import FOLLOWED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +51,18 @@ class Kind(Enum):
 class Operator:
     """What is known of one operator, looked up once."""
 
-    __slots__ = ("composite", "kind", "lists", "name", "replace", "scratch", "uses_blas")
+    __slots__ = (
+        "composite",
+        "fills",
+        "follows",
+        "kind",
+        "lists",
+        "mixes",
+        "name",
+        "replace",
+        "scratch",
+        "uses_blas",
+    )
 
     def __init__(self, func: OpOverload) -> None:
         schema = func._schema
@@ -51,6 +71,9 @@ class Operator:
         self.replace: Callable[..., Any] | None = OPERATORS.get(func)
         self.scratch: Scratch | None = SCRATCH.get(func)
         self.uses_blas = self.name in BLAS
+        self.follows = self.name in FOLLOWED
+        self.fills = self.name in ("fill_", "zero_")
+        self.mixes = mixing.may_mix(self.name)
         self.lists = self.name.startswith("_foreach_")  # optimizers', always well-formed, slow to check
         self.composite = self.replace is None and (
             func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
@@ -66,6 +89,7 @@ BLAS = {
 # schemas that promise a fresh output and return an alias of their input
 _ALIASES = {"_unsafe_view", "_reshape_alias", "_to_dense", "_conj", "_neg_view"}
 _IN_PLACE_IN_BACKWARD = {engine.ACCUMULATES, *engine.FILLS}
+_NO_NUMBERS = {"masked_fill", "masked_fill_"}  # their meta kernels refuse a host tensor that is a number
 _RESIZES = {"set_", "resize_", "resize_as_", "resize_output_", "_resize_output_"}
 
 
@@ -149,6 +173,7 @@ class DispatchMode(TorchDispatchMode):
                 if op.scratch is not None and self.ledger.is_cuda(args[0]):
                     self._scratch(op, args, kwargs, args[0])
                 return args[0]
+        given = args, kwargs
         metas: list[Tensor] = []
         reals: list[Tensor] = []
         key: list[Any] = [func]
@@ -163,15 +188,44 @@ class DispatchMode(TorchDispatchMode):
             target = sim.factory_target()
         else:
             target = self._target(metas)
+            if target is CUDA and (reals or self.ledger.host_bytes):
+                self._check_devices(func, op, args, kwargs, metas, reals)
             if reals:
                 args, kwargs = self._lift(func, op, args, kwargs, reals)
         sim.operators += 1
         try:
             out = self._execute(func, op, args, kwargs, tuple(key), target, metas)
-        except NotImplementedError as error:
-            raise _unsupported(func, sim, error) from error
+        except RuntimeError as error:
+            out = self._fall_back(func, op, given, error)
         if sim.watch is not None:
             sim.watch(func, args, kwargs, out)
+        return out
+
+    def _check_devices(
+        self,
+        func: OpOverload,
+        op: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        metas: list[Tensor],
+        reals: list[Tensor],
+    ) -> None:
+        if op.mixes:
+            if op.name in mixing.INDEXING:
+                mixing.check_indices(self.ledger, args)
+        elif any(real.dim() for real in reals) or mixing.has_host(self.ledger, metas):
+            mixing.refuse(self.ledger, func, args, kwargs)
+
+    def _fall_back(self, func: OpOverload, op: Operator, given: tuple[Any, Any], error: RuntimeError) -> Any:
+        """The meta kernel gave up, for the size depends on data: a rule may know it, or a bound."""
+        rule = FALLBACKS.get(func.name())
+        if rule is None:
+            if isinstance(error, NotImplementedError):
+                raise _unsupported(func, self.sim, error) from error
+            raise error
+        out = rule(self.sim, *given)
+        if op.follows:
+            self.sim.values.follow(func, *given, out)
         return out
 
     def _execute(
@@ -198,6 +252,8 @@ class DispatchMode(TorchDispatchMode):
                 self._recipes[key] = _recipe(out, metas)
             if target is not None:
                 self._adopt(out, target, op)
+                if op.follows:
+                    sim.values.follow(func, args, kwargs, out)
         elif kind is Kind.INPLACE:
             if key in self._valid or op.lists:
                 out = args[0] if func._schema.returns else None
@@ -205,6 +261,8 @@ class DispatchMode(TorchDispatchMode):
                 out = func(*args, **kwargs)
                 self._valid.add(key)
             self._written(args[0])
+            if op.fills:
+                sim.values.filled(args[0], args[1] if len(args) > 1 else 0)
         else:
             out = func(*args, **kwargs)
             self._resized(metas, out, target, op)
@@ -233,9 +291,9 @@ class DispatchMode(TorchDispatchMode):
         reals: list[Tensor],
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Host tensors with real data meet tensors without: give them meta twins for this call."""
-        if all(real.dim() == 0 for real in reals):
+        if op.name not in _NO_NUMBERS and all(real.dim() == 0 for real in reals):
             return args, kwargs
-        twins = {id(real): _twin(real) for real in reals if real.dim() > 0}
+        twins = {id(real): _twin(real) for real in reals if real.dim() > 0 or op.name in _NO_NUMBERS}
 
         def swap(value: Any) -> Any:
             if isinstance(value, Tensor):

@@ -1,7 +1,8 @@
 """What code gets when it reads a device value that nobody computed.
 
-A small tensor that came from the host keeps its data until something writes to it, so reading it back gives
-the truth. Anything else gets a stand-in, and the simulation says so.
+A small tensor that came from the host, or was made of whole numbers, keeps its data until something writes to
+it; simple operators on such data are computed too, so reading the result gives the truth. Anything else gets
+a stand-in, and the simulation says so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,16 @@ from memlens.model import Assumption
 if TYPE_CHECKING:
     from memlens.simulation.session import Simulation
 
+# operators whose result on small known data is computed, so that code which asks gets the truth
+FOLLOWED = set(
+    """
+    eq ne lt le gt ge logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or
+    any all sum max min amax amin argmax argmin cumsum prod add sub rsub mul div floor_divide remainder neg
+    abs clamp clamp_min clamp_max maximum minimum clone cat stack where masked_fill index_select index gather
+    flip roll repeat tril triu sort arange full scalar_tensor isin nonzero _unique2 unique_consecutive
+    masked_select bincount ones zeros ones_like zeros_like full_like new_ones new_zeros new_full ceil floor
+    """.split()
+)
 KEPT_BYTES = 64 * 1024  # host tensors up to this size keep their data when they are uploaded
 STAND_INS = {"float": 1.0, "int": 1, "bool": False}
 
@@ -42,13 +53,64 @@ class Values:
             entry.value = None
             self.known -= 1
 
+    def known_value(self, tensor: Tensor) -> Tensor | None:
+        """The data of `tensor` where it is known: a real host tensor, or one whose data was followed."""
+        if not tensor.is_meta:
+            return tensor
+        entry = self.sim.ledger.of(tensor)
+        kept = None if entry is None else entry.value
+        if kept is None or kept.dtype != tensor.dtype or not kept.is_contiguous():
+            return None
+        if tensor.storage_offset() + _extent(tensor) > kept.numel():
+            return None
+        return torch.as_strided(kept, tensor.shape, tensor.stride(), tensor.storage_offset()).clone()
+
+    def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Compute a small operator on data that is known, so that its result is known too."""
+        first = out[0] if isinstance(out, (tuple, list)) else out
+        if not isinstance(first, Tensor) or first.numel() * first.element_size() > KEPT_BYTES:
+            return
+        seen: list[Tensor] = []
+        real_args = self._real(args, seen)
+        real_kwargs = {name: self._real(value, seen) for name, value in kwargs.items()}
+        if real_args is None or any(v is None and kwargs[n] is not None for n, v in real_kwargs.items()):
+            return
+        if not seen and (first.dtype.is_floating_point or first.dtype.is_complex):
+            return  # made from nothing: only integers and masks decide where code goes
+        if "device" in real_kwargs:
+            real_kwargs["device"] = torch.device("cpu")
+        real = func(*real_args, **real_kwargs)
+        pairs = zip(out, real, strict=True) if isinstance(out, (tuple, list)) else ((out, real),)
+        for made, data in pairs:
+            if isinstance(made, Tensor) and made.is_contiguous() and made.shape == data.shape:
+                self.remember(made, data)
+
+    def filled(self, tensor: Tensor, value: Any) -> None:
+        """`tensor` was filled with one number: remembered for integers and masks that own their storage."""
+        if tensor.dtype.is_floating_point or tensor.dtype.is_complex or isinstance(value, Tensor):
+            return
+        nbytes = tensor.numel() * tensor.element_size()
+        if nbytes <= KEPT_BYTES and tensor.is_meta and tensor.untyped_storage().nbytes() == nbytes:
+            self.remember(tensor, torch.full(tensor.shape, value, dtype=tensor.dtype))
+
+    def _real(self, value: Any, seen: list[Tensor]) -> Any:
+        """`value` with data in place of tensors; None where some tensor's data is not known."""
+        if isinstance(value, Tensor):
+            found = self.known_value(value)
+            seen.append(value)
+            return found
+        if type(value) in (tuple, list):
+            items = [self._real(item, seen) for item in value]
+            if any(new is None and old is not None for new, old in zip(items, value, strict=True)):
+                return None
+            return type(value)(items)
+        return value
+
     def read(self, tensor: Tensor) -> Tensor:
         """A real host tensor of `tensor`'s shape: its data where known, else the stand-in."""
-        entry = self.sim.ledger.of(tensor)
-        if entry is not None and entry.value is not None and entry.value.dtype == tensor.dtype:
-            kept = entry.value
-            if kept.is_contiguous() and tensor.storage_offset() + _extent(tensor) <= kept.numel():
-                return torch.as_strided(kept, tensor.shape, tensor.stride(), tensor.storage_offset()).clone()
+        known = self.known_value(tensor)
+        if known is not None:
+            return known
         self._tell(tensor)
         return torch.full(tensor.shape, self.stand_in(tensor.dtype), dtype=tensor.dtype)
 

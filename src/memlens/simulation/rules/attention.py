@@ -41,7 +41,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    _validate(query, key, value, attn_mask)
+    _validate(sim, query, key, value, attn_mask)
     kernel = choose(
         Call(sim.gpu.compute_capability, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     )
@@ -105,7 +105,13 @@ def fused_choice(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any])
     )
 
 
-def _validate(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+def _validate(sim: Simulation, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    devices = ["cuda:0" if sim.is_cuda(t) else "cpu" for t in (query, key, value)]
+    if len(set(devices)) > 1:
+        raise RuntimeError(
+            "Expected query, key, and value to have the same device type, but got query.device: "
+            f"{devices[0]} key.device: {devices[1]} and value.device: {devices[2]} instead."
+        )
     dtypes = [t.dtype for t in (query, key, value)]
     if len(set(dtypes)) > 1:
         raise RuntimeError(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from memlens.model import Category
 from memlens.simulation.ledger import HOST
+from memlens.simulation.mixing import check_convolution
 from memlens.simulation.rules import convolution
 from memlens.simulation.rules.convolution import Direction, Workspace
 from memlens.simulation.rules.ranges import take
@@ -118,6 +119,8 @@ _workspace = lru_cache(maxsize=2048)(convolution.workspace)
 @operator("aten::convolution")
 def forward(sim: Simulation, args: Any, kwargs: Any) -> Any:
     """(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)."""
+    if sim.ledger.host_bytes or not (args[0].is_meta and args[1].is_meta):
+        check_convolution(sim.ledger, args)
     if kwargs or not sim.is_cuda(args[0]):
         return _elsewhere(sim, _aten.convolution.default, args, kwargs)
     x, w, _, *rest = args

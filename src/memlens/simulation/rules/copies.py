@@ -46,6 +46,9 @@ def to_copy(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         out = torch.ops.aten._to_copy.default(twin, **{**kwargs, "device": torch.device("meta")})
     if target is not None:
         sim.ledger.adopt(out.untyped_storage(), target, sim.category(), sim.site("_to_copy"), sim.stream)
+        known = sim.values.known_value(source) if source.is_meta and sim.values.known else None
+        if known is not None and out.is_contiguous():
+            sim.values.remember(out, known.to(out.dtype))
     return out
 
 

@@ -2,6 +2,7 @@
 
 - `@operator("aten::item")` replaces the meta kernel of an operator: the function gets (sim, args, kwargs)
   and returns what the operator returns. Runs below autograd.
+- `@fallback("aten::nonzero")` is asked only when torch's meta kernel has given up; same arguments.
 - `@scratch("aten::sort.stable", why=...)` states what the CUDA kernel allocates beside its outputs: the
   function gets (sim, args, kwargs, outputs) and returns bytes, a tuple of sizes that live at the same time,
   or a list of such tuples that follow one another.
@@ -43,6 +44,7 @@ class Scratch(NamedTuple):
 
 
 OPERATORS: dict[OpOverload, Callable[[Simulation, Arguments, Keywords], Any]] = {}
+FALLBACKS: dict[str, Callable[[Simulation, Arguments, Keywords], Any]] = {}  # by name: libraries come late
 SCRATCH: dict[OpOverload, Scratch] = {}
 COMPOSITES: dict[OpOverload, Callable[..., Any]] = {}
 
@@ -78,6 +80,20 @@ def operator(*names: str, optional: bool = False) -> Callable[[F], F]:
 
     def register(function: F) -> F:
         _register(OPERATORS, names, function, optional)
+        return function
+
+    return register
+
+
+def fallback(*names: str) -> Callable[[F], F]:
+    """Answer for these operators where the meta kernel cannot: their output's size depends on data."""
+
+    def register(function: F) -> F:
+        for name in names:
+            find_operator(name, optional=not name.startswith("aten::"))
+            if name in FALLBACKS:
+                raise ValueError(f"{name} has a rule of this kind already")
+            FALLBACKS[name] = function
         return function
 
     return register
