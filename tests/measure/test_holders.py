@@ -74,12 +74,12 @@ def test_a_closure() -> None:
 
     def make():
         batch = torch.ones(3)
-        return (lambda: batch), batch
+        return lambda: batch
 
-    made = make()
-    holder = chain(who_holds(made[1]), "made[0]")
-    assert holder.expression.startswith("made[0]<closure batch of ")
-    assert holder.through == ("list", "closure")
+    callback = make()
+    holder = chain(who_holds(callback()), "callback")
+    assert holder.expression.startswith("callback<closure batch of ")
+    assert holder.through == ("closure",)
 
 
 def test_the_graph_of_a_loss_that_was_kept() -> None:
