@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from memlens.allocator import AllocatorConfig
 from memlens.devices import Gpu, all_gpus
 from memlens.model import Alloc, Assumption, Category, Trace
+from memlens.scenarios.full_card import needs_more_than, on_a_full_card
 from memlens.scenarios.prediction import Card
 from memlens.units import format_bytes
 
@@ -28,22 +30,34 @@ def card_assumptions(gpu: Gpu) -> list[Assumption]:
     return found
 
 
-def cards_for(trace: Trace, reference: Gpu, process_bytes: int, high_process_bytes: int) -> tuple[Card, ...]:
+def cards_for(
+    trace: Trace, reference: Gpu, config: AllocatorConfig, high_process_bytes: int
+) -> tuple[Card, ...]:
     """Every card, smallest memory first, with what the scenario that ran on `reference` needs there.
 
-    The context and the cuBLAS workspaces (one a handle) are exchanged for the card's own.
+    The context and the cuBLAS workspaces (one a handle) are exchanged for the card's own. A card that holds
+    what is allocated but not what the allocator would like to reserve is tried full.
     """
-    handles = sum(
+    timeline = trace.timeline()
+    handles = _cublas_handles(trace, reference)
+    margin = high_process_bytes - timeline.peak_reserved_bytes - reference.context_bytes[2]
+    cards = []
+    for gpu in all_gpus():
+        extra = handles * (gpu.cublas_workspace_bytes - reference.cublas_workspace_bytes)
+        reserved = timeline.peak_reserved_bytes + extra
+        worst = reserved + gpu.context_bytes[2] + margin
+        if needs_more_than(gpu, reserved) and not needs_more_than(gpu, timeline.peak_allocated_bytes + extra):
+            squeezed = on_a_full_card(trace, gpu, config)
+            reserved = squeezed.timeline().peak_reserved_bytes + extra if squeezed else reserved
+        cards.append(Card(gpu.name, gpu.memory_bytes, reserved + gpu.context_bytes[1], worst))
+    return tuple(sorted(cards, key=lambda card: (card.memory_bytes, card.name)))
+
+
+def _cublas_handles(trace: Trace, reference: Gpu) -> int:
+    """How many threads asked for cuBLAS: its workspaces are known by their size."""
+    return sum(
         isinstance(event, Alloc)
         and event.category is Category.WORKSPACE
         and event.requested == reference.cublas_workspace_bytes
         for event in trace.events
     )
-    _, expected, high = reference.context_bytes
-    cards = []
-    for gpu in all_gpus():
-        extra = handles * (gpu.cublas_workspace_bytes - reference.cublas_workspace_bytes)
-        needs = process_bytes + extra + gpu.context_bytes[1] - expected
-        worst = high_process_bytes + extra + gpu.context_bytes[2] - high
-        cards.append(Card(gpu.name, gpu.memory_bytes, needs, max(worst, needs)))
-    return tuple(sorted(cards, key=lambda card: (card.memory_bytes, card.name)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,10 +13,10 @@ from memlens import __version__
 from memlens.devices import Gpu, find_gpu
 from memlens.errors import MemlensError, TargetError
 from memlens.scenarios.blame import last_line, place
-from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions, cards_for
-from memlens.scenarios.full_card import needs_more_than, on_a_full_card
+from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
+from memlens.scenarios.conclusion import conclude
 from memlens.scenarios.inputs import read_inputs
-from memlens.scenarios.prediction import Prediction, build_prediction
+from memlens.scenarios.prediction import Prediction
 from memlens.scenarios.scenario import Scenario, make_scenario
 from memlens.scenarios.target import Target, find_target
 from memlens.scenarios.training import Prepared, infer, prepare, train
@@ -92,18 +91,10 @@ def _simulate(
             sim.assume(assumption)
         described = _run(sim, target, scenario, progress)
     elapsed = time.perf_counter() - started
-    trace = sim.trace
-    if asked and needs_more_than(sim.gpu, sim.allocator.max_reserved_bytes):
-        trace = on_a_full_card(trace, sim.gpu, sim.allocator.config) or trace
-    prediction = build_prediction(
-        trace, target=target.name, scenario=described, operators=sim.operators,
-        elapsed_seconds=elapsed, versions=(__version__, torch.__version__), asked_for_a_card=asked,
+    return conclude(
+        sim.trace, sim.gpu, sim.allocator.config, asked=asked, target=target.name, scenario=described,
+        operators=sim.operators, elapsed_seconds=elapsed, versions=(__version__, torch.__version__),
     )  # fmt: skip
-    if asked:
-        return prediction
-    peak = prediction.peak
-    cards = cards_for(sim.trace, sim.gpu, peak.process_bytes, peak.high_process_bytes)
-    return replace(prediction, cards=cards)
 
 
 def _run(

@@ -29,9 +29,9 @@ from memlens.errors import TargetError, UsageError
 from memlens.model import Assumption, Trace
 from memlens.records import native
 from memlens.scenarios import userfile
-from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions, cards_for
-from memlens.scenarios.full_card import needs_more_than, on_a_full_card
-from memlens.scenarios.prediction import Prediction, build_prediction
+from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
+from memlens.scenarios.conclusion import conclude
+from memlens.scenarios.prediction import Prediction
 from memlens.units import parse_bytes
 
 POLL_SECONDS = 0.1
@@ -93,19 +93,12 @@ def predict_script(
     result, trace = _run(script, card, alloc_conf, progress)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += list(ending(script, result))
-    if asked and needs_more_than(card, trace.timeline().peak_reserved_bytes):
-        config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
-        trace = on_a_full_card(trace, card, config) or trace
-    prediction = build_prediction(
-        trace, target=" ".join([script.path, *script.arguments]),
-        scenario=describe(script, result, alloc_conf),
-        operators=result["operators"], elapsed_seconds=result["elapsed_seconds"],
-        versions=(memlens.__version__, torch.__version__), asked_for_a_card=asked,
+    config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
+    return conclude(
+        trace, card, config, asked=asked, target=" ".join([script.path, *script.arguments]),
+        scenario=describe(script, result, alloc_conf), operators=result["operators"],
+        elapsed_seconds=result["elapsed_seconds"], versions=(memlens.__version__, torch.__version__),
     )  # fmt: skip
-    if asked:
-        return prediction
-    peak = prediction.peak
-    return replace(prediction, cards=cards_for(trace, card, peak.process_bytes, peak.high_process_bytes))
 
 
 def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
