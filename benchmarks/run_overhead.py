@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--memory", type=int, default=512, help="MiB that the program holds")
+    parser.add_argument("--mode", choices=list(MODES), action="append", help="instead of all")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = {}
@@ -64,11 +65,11 @@ def main() -> None:
         folder = Path(name)
         (folder / "program.py").write_text(PROGRAM)
         words = ["program.py", str(options.memory), str(loops_for(options.seconds, options.memory, folder))]
-        for mode, arguments in MODES.items():
+        for mode in options.mode or MODES:
             pairs = [
                 (
                     seconds([sys.executable, *words], folder),
-                    seconds([sys.executable, "-m", "memlens", *arguments, sys.executable, *words], folder),
+                    seconds([sys.executable, "-m", "memlens", *MODES[mode], sys.executable, *words], folder),
                 )
                 for _ in range(options.pairs)
             ]

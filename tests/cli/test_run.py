@@ -331,27 +331,49 @@ def test_the_live_view_needs_a_terminal(tmp_path: Path) -> None:
     assert "--live needs a terminal" in done.stderr
 
 
-def test_the_live_view_in_a_terminal(tmp_path: Path) -> None:
-    """In a terminal the display is drawn, the program's lines stay whole, its exit code comes back."""
+def in_a_terminal(folder: Path, *words: str, type_in: bytes = b"", after: bytes = b"") -> tuple[int, bytes]:
+    """Run the command line in a terminal of its own, typing something once `after` is on the screen."""
     pty = pytest.importorskip("pty")
-    text = "import sys, time\nprint('hello', sys.stdout.isatty(), flush=True)\ntime.sleep(0.8)\nsys.exit(3)\n"
-    name = script(tmp_path, text)
     pid, terminal = pty.fork()
     if pid == 0:
-        os.chdir(tmp_path)
+        os.chdir(folder)
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-        command = [sys.executable, "-m", "memlens", "run", "--live", name]
-        os.execve(sys.executable, command, environment)
+        os.execve(sys.executable, [sys.executable, "-m", "memlens", *words], environment)
     shown = b""
-    with open(terminal, "rb", buffering=0) as file:
+    with open(terminal, "r+b", buffering=0) as file:
         try:
             while data := file.read(65536):
                 shown += data
+                if type_in and after in shown:
+                    file.write(type_in)
+                    type_in = b""
         except OSError:
             pass  # the other end is closed
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
-    assert b"hello True" in shown
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown
+
+
+def test_the_live_view_in_a_terminal(tmp_path: Path) -> None:
+    """In a terminal the display is drawn, the program's lines stay whole, its exit code comes back."""
+    text = (
+        "import os, sys, time\nwidth = os.get_terminal_size().columns\n"
+        "print('hello', sys.stdout.isatty(), width, flush=True)\ntime.sleep(0.8)\nsys.exit(3)\n"
+    )
+    code, shown = in_a_terminal(tmp_path, "run", "--live", script(tmp_path, text))
+    assert code == 3
+    assert b"hello True 100" in shown
     assert "┤".encode() in shown
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_program_once(tmp_path: Path) -> None:
+    """The terminal gives Ctrl-C to the program itself; we do not pass it on again, and wait for its end."""
+    text = (
+        "import signal, sys, time\ncount = 0\ndef hit(*_):\n    global count; count += 1\n"
+        "signal.signal(signal.SIGINT, hit)\nprint('ready', flush=True)\n"
+        "end = time.monotonic() + 0.6\nwhile time.monotonic() < end: time.sleep(0.05)\nsys.exit(20 + count)\n"
+    )
+    code, shown = in_a_terminal(tmp_path, "run", script(tmp_path, text), type_in=b"\x03", after=b"ready")
+    assert (code, b"exit code 21" in shown) == (21, True)
+    assert the_record(tmp_path).metadata["exit_code"] == 21
 
 
 def test_the_peak_of_a_child_is_not_the_programs(tmp_path: Path) -> None:

@@ -13,6 +13,11 @@ from rich.console import Console
 from memlens.errors import UsageError
 from memlens.render.live import LiveView
 
+try:
+    import termios
+except ImportError:  # Windows has no terminals to make
+    termios = None  # type: ignore[assignment]
+
 
 @contextmanager
 def live_view(relay: bool) -> Iterator[tuple[LiveView, dict[str, int]]]:
@@ -25,10 +30,11 @@ def live_view(relay: bool) -> Iterator[tuple[LiveView, dict[str, int]]]:
     if not console.is_terminal:
         raise UsageError("--live needs a terminal, and standard error is none")
     with LiveView(console) as view:
-        if not relay or not hasattr(os, "openpty"):
+        if not relay or termios is None:
             yield view, {}
             return
         ours, theirs = os.openpty()
+        termios.tcsetwinsize(theirs, (console.height, console.width))
         thread = threading.Thread(target=_relay, args=(ours, view), daemon=True)
         thread.start()
         streams = {"stdout": sys.stdout, "stderr": sys.stderr}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,37 +49,21 @@ def command(
     seconds = parse_window(window)
     found = [(path.name, load(path)) for path in folder.resolve(records)]
     kind = figure or found[0][1].metadata.get("figure", "rss")
+    common: dict[str, Any] = {"seconds": seconds, "functions": not no_function_ts, "title": title}
+    picture = {"kind": kind, "flame": flame, "slope": slope, **common}
     if output is None and backend is None:
         if flame or slope:
             raise UsageError("-f and -s are for pictures", hint="add -o FILE.png, or --backend")
         columns = width or min(shutil.get_terminal_size((100, 24)).columns, 200)
         for name, trace in found:
-            heading = title or f"{name}: {trace.metadata.get('command', '')}"
-            click.echo(
-                timeline.draw(
-                    trace,
-                    figure=kind,
-                    width=columns,
-                    seconds=seconds,
-                    functions=not no_function_ts,
-                    title=heading,
-                )
-            )
-        return
-    options = {
-        "kind": kind,
-        "seconds": seconds,
-        "functions": not no_function_ts,
-        "flame": flame,
-        "slope": slope,
-        "title": title,
-    }
-    if output is None:
-        plot.show(found, str(backend), **options)
+            common["title"] = title or f"{name}: {trace.metadata.get('command', '')}"
+            click.echo(timeline.draw(trace, figure=kind, width=columns, **common))
+    elif output is None:
+        plot.show(found, str(backend), **picture)
     elif output.exists() and not force:
         raise UsageError(f"{output} exists and would be overwritten", hint="use --force")
     else:
-        plot.save(found, output, **options)
+        plot.save(found, output, **picture)
         click.echo(f"wrote {output}")
 
 

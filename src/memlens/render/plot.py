@@ -91,13 +91,18 @@ def draw(
     if len(records) == 1:
         _peak(axes, shown(records[0][1], kind), seconds)
         title = title or str(records[0][1].metadata.get("command", ""))
+    _frame(axes, below or axes, seconds)
     axes.set_title(title or "", loc="left", fontsize=11)
     axes.set_ylabel(f"{FIGURES[kind][1]}, MiB")
-    (below or axes).set_xlabel("seconds")
+
+
+def _frame(axes: Any, lowest: Any, seconds: tuple[float, float] | None) -> None:
+    """Axes from 0, a grid that does not shout, and the legend beside the curves."""
+    lowest.set_xlabel("seconds")
     axes.set_ylim(bottom=0)
+    axes.set_xlim(*(seconds or (0, None)))
     axes.grid(True, color="#dddddd", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(*(seconds or (0, None)))
     _legend(axes)
 
 
