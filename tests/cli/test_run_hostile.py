@@ -176,6 +176,17 @@ def test_a_disk_that_fills_up_stops_the_record_not_the_program(tmp_path: Path) -
     assert trace.assumptions[0].what == "the record ends early"
 
 
+def test_descriptors_that_the_program_takes_over_are_not_written_to(tmp_path: Path) -> None:
+    """A daemon closes everything and opens its own files: what we say never lands in them."""
+    text = (
+        "import os\n@profile\ndef f(): pass\nf()\nos.closerange(0, 100)\n"
+        "fds = [os.open(f'own{n}', os.O_CREAT | os.O_RDWR) for n in range(20)]\nf()\nf()\n"
+    )
+    _, trace = run(tmp_path, Hostile(text, 0, ("--python-level",)))
+    assert [path.stat().st_size for path in tmp_path.glob("own*")] == [0] * 20
+    assert len(trace.spans) == 3
+
+
 @pytest.mark.slow
 def test_ten_million_lines(tmp_path: Path) -> None:
     """Ten million executed lines under --lines end, with every one counted."""

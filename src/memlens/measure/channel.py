@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 VARIABLE = "MEMLENS_CHANNEL"
-_descriptors: dict[str, int] = {}  # path -> open descriptor; children made by fork share it
 
 
 def say(kind: str, **values: Any) -> bool:
@@ -23,9 +22,12 @@ def say(kind: str, **values: Any) -> bool:
         return False
     line = json.dumps({"kind": kind, "pid": os.getpid(), "time_us": time.time_ns() // 1000, **values})
     try:
-        if path not in _descriptors:
-            _descriptors[path] = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
-        os.write(_descriptors[path], line.encode() + b"\n")
+        # opened each time: a program may close every descriptor, and get our number for a file of its own
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
+        try:
+            os.write(descriptor, line.encode() + b"\n")
+        finally:
+            os.close(descriptor)
     except OSError:
         return False  # the recorder is gone, or its disk is full: the program goes on
     return True

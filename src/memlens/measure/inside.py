@@ -26,33 +26,35 @@ SAY_SECONDS = 0.5  # how often the live view's top lines are told
 TABLES_SECONDS = 2.0  # how often line tables are told: what a killed program loses at most
 
 
-def _rss_reader() -> Callable[[], int]:
-    """Own RSS in bytes: /proc where there is one, else psutil, else the high-water mark so far."""
-    try:
-        descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        page = os.sysconf("SC_PAGE_SIZE")
-    except (OSError, AttributeError, ValueError):
+def _rss_reader() -> Callable[[], int | None]:
+    """Own RSS in bytes: /proc where there is one, else psutil; None where neither is."""
+    if not os.path.exists("/proc/self/statm"):
         return _portable_rss()
-    owner = os.getpid()
+    page = os.sysconf("SC_PAGE_SIZE")
 
-    def read() -> int:
-        nonlocal descriptor, owner
-        if os.getpid() != owner:  # a fork: the descriptor still shows the parent
-            descriptor, owner = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC), os.getpid()
-        return int(os.pread(descriptor, 64, 0).split()[1]) * page
+    def read() -> int | None:
+        # opened each time (5 us): the program may close every descriptor, and get our number for a file
+        try:
+            descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None  # the program has as many files open as it may
+        try:
+            return int(os.read(descriptor, 64).split()[1]) * page
+        finally:
+            os.close(descriptor)
 
     return read
 
 
-def _portable_rss() -> Callable[[], int]:
+def _portable_rss() -> Callable[[], int | None]:
     try:
         import psutil
     except ImportError:
-        return lambda: 0
+        return lambda: None
     return lambda: int(psutil.Process().memory_info().rss)
 
 
-_rss: Callable[[], int] | None = None
+_rss: Callable[[], int | None] | None = None
 
 
 @contextmanager
@@ -68,8 +70,8 @@ def span(name: str) -> Iterator[None]:
     finally:
         _level.set(level)  # not `reset`: a generator may end in another context than it began in
         ended = time.time_ns() // 1000
-        values = {"name": name, "started_us": started, "ended_us": ended, "level": level}
-        _channel.say("span", start_bytes=before, end_bytes=read(), **values)
+        sizes = {"start_bytes": before, "end_bytes": read()}
+        _channel.say("span", name=name, started_us=started, ended_us=ended, level=level, **sizes)
 
 
 add_function: Callable[[Any], None] | None = None  # set when lines are measured
@@ -176,12 +178,12 @@ class TopLines:
     def __init__(self) -> None:
         self._rss = _rss_reader()
         self._main = threading.main_thread().ident
-        self._last = self._rss()
+        self._last = self._rss() or 0
         self._said = 0.0
         self.grown: dict[str, int] = {}
 
     def look(self) -> None:
-        now = self._rss()
+        now = self._rss() or 0
         growth, self._last = now - self._last, now
         frame = sys._current_frames().get(self._main or 0)
         if growth > 0 and (where := _user_line(frame)):
