@@ -326,6 +326,20 @@ def test_a_refused_shape_names_the_layer_and_both_shapes() -> None:
     assert "1 (Linear), whose weight is 10x512, failed on an input of 4x3072" in error.value.message
 
 
+class Masked(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        return y[y > 0]
+
+
+def test_a_shape_that_depends_on_data_is_a_stated_bound() -> None:
+    """The operator and its line are named, and what is kept is taken to be everything."""
+    found = memlens.predict(lambda: Masked(8, 8), inputs="8", batch_size=4, gpu="4090", loss="sum")
+    (said,) = (a for a in found.assumptions if "is taken to keep all 32 elements" in a.what)
+    assert said.what.startswith("index at ")
+    assert "test_loop.py:" in said.what
+
+
 def test_a_missing_input_is_named() -> None:
     """A model of two inputs is told which one lacks."""
     with pytest.raises(UsageError, match="missing a required argument: 'input2'"):

@@ -238,6 +238,7 @@ def cards(prediction: Prediction, width: int) -> Table:
     for align in ("right", "left", "left"):
         table.add_column(justify=align, no_wrap=True)
     for (size, word), names in groups.items():
+        names.sort(key=len)  # "RTX 4090" before "RTX 4090 Laptop GPU", so that it is not among the "more"
         table.add_row(f"  {size} GiB", Text(word, style=ANSWERS[word]), shortened(names, width - 29))
     return table
 
