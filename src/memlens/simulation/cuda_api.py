@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlens.model import Assumption
-from memlens.simulation import autograd
+from memlens.simulation import autograd, files
 from memlens.simulation.device import GPU, as_device, check_index
 from memlens.simulation.driver import driver_functions
 from memlens.simulation.rules import attention_choice
@@ -92,6 +92,19 @@ class Event:
 
     def elapsed_time(self, end: Any) -> float:
         return 0.0
+
+
+class DeviceContext:
+    """`with torch.cuda.device(0):` there is one device, and it is current."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = 0
+
+    def __enter__(self) -> None:
+        """Nothing to switch to."""
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing to switch back from."""
 
 
 class _UseStream:
@@ -184,8 +197,8 @@ def device_functions(sim: Simulation) -> dict[str, Any]:
         "_lazy_call": lambda callable, **kwargs: None,
         "synchronize": lambda device=None: None,
         "ipc_collect": lambda: None,
-        "device": lambda device: contextlib.nullcontext(),
-        "device_of": lambda obj: contextlib.nullcontext(),
+        "device": DeviceContext,
+        "device_of": DeviceContext,
         "_DeviceGuard": lambda index: contextlib.nullcontext(),
         "_exchange_device": lambda device: 0,
         "_maybe_exchange_device": lambda device: 0,
@@ -294,7 +307,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         self.data = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
         self.__class__ = self.cls_to_become
 
-    table |= autograd.replacements(mode)
+    table |= autograd.replacements(mode) | files.replacements(mode)
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,

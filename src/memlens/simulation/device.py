@@ -294,6 +294,25 @@ def _data_ptr(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[s
     return start + tensor.storage_offset() * tensor.element_size()
 
 
+@handles(Tensor.__repr__)
+def _repr(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    device = f"device='{mode.device_of(args[0])}'"
+    with torch._C.DisableTorchFunction():
+        return func(*args, **kwargs).replace("device='meta'", device)
+
+
+@handles(Tensor.__format__)
+def _format(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if not tensor.is_meta:
+        return func(*args)
+    return (
+        func(mode.sim.values.read(tensor), *args[1:])
+        if tensor.dim() == 0
+        else _repr(mode, Tensor.__repr__, args[:1], {})
+    )
+
+
 @handles(Tensor.record_stream, Tensor.share_memory_)
 def _nothing(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0] if func is Tensor.share_memory_ else None

@@ -54,10 +54,14 @@ class Ledger:
 
     def of(self, tensor: Tensor) -> Storage | None:
         """What the ledger knows of this tensor's storage; None for real and for plain meta tensors."""
-        return self.storages.get(tensor.untyped_storage()._cdata)
+        try:
+            return self.storages.get(tensor.untyped_storage()._cdata)
+        except NotImplementedError:  # torch.func's wrappers and sparse tensors have no storage of their own
+            wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+            return self.of(torch._C._functorch.get_unwrapped(tensor)) if wrapped else None
 
     def is_cuda(self, tensor: Tensor) -> bool:
-        found = self.storages.get(tensor.untyped_storage()._cdata)
+        found = self.of(tensor)
         return found is not None and found.device is CUDA
 
     def adopt(
