@@ -22,6 +22,7 @@ from memlens.simulation.rules import engine
 from memlens.simulation.rules.registry import (
     COMPOSITES,
     FALLBACKS,
+    ON_DEVICE,
     OPERATORS,
     SCRATCH,
     Scratch,
@@ -59,6 +60,7 @@ class Operator:
         "lists",
         "mixes",
         "name",
+        "on_device",
         "replace",
         "scratch",
         "uses_blas",
@@ -75,9 +77,8 @@ class Operator:
         self.fills = self.name in ("fill_", "zero_")
         self.mixes = mixing.may_mix(self.name)
         self.lists = self.name.startswith("_foreach_")  # optimizers', always well-formed, slow to check
-        self.composite = self.replace is None and (
-            func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
-        )
+        self.on_device = func in ON_DEVICE
+        self.composite = func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
 
 
 # these ask cuBLAS, whose handle gets its workspace on first use (ATen/cuda/CublasHandlePool.cpp)
@@ -154,15 +155,15 @@ class DispatchMode(TorchDispatchMode):
         op = self._operators.get(func)
         if op is None:
             op = self._operators[func] = Operator(func)
-        if op.composite:
-            with self:  # only inference mode brings one here undecomposed
-                return run_composite(sim, func, args, kwargs)
-        if op.replace is not None:
+        if op.replace is not None and (not op.on_device or sim.is_cuda(args[0])):
             sim.operators += 1
             out = op.replace(sim, args, kwargs)
             if sim.watch is not None:
                 sim.watch(func, args, kwargs, out)
             return out
+        if op.composite:
+            with self:  # only inference mode brings one here undecomposed
+                return run_composite(sim, func, args, kwargs)
         if func in _IN_PLACE_IN_BACKWARD:
             node = torch._C._current_autograd_node()
             if (

@@ -40,7 +40,7 @@ def _below_autograd(func: Any, grad: Tensor, source: Tensor) -> Tensor:
         return fused
 
 
-@operator("aten::silu_backward", "aten::mish_backward")
+@operator("aten::silu_backward", "aten::mish_backward", on_device=True)
 def one_kernel(sim: Simulation, args: Any, kwargs: Any) -> Tensor:
     """A gradient laid out as the input."""
     out = torch.empty_like(args[1])

@@ -136,11 +136,9 @@ def forward(sim: Simulation, args: Any, kwargs: Any) -> Any:
     return out
 
 
-@operator("aten::convolution_backward")
+@operator("aten::convolution_backward", on_device=True)
 def backward(sim: Simulation, args: Any, kwargs: Any) -> Any:
     """(grad_output, input, weight, bias_sizes, stride, ..., groups, output_mask): three gradients."""
-    if kwargs or not sim.is_cuda(args[1]):
-        return _elsewhere(sim, _aten.convolution_backward.default, args, kwargs)
     grad, x, w, _, *rest, (needs_x, needs_w, needs_bias) = args
     name = "convolution_backward"
     call = _Call(sim, x, w, grad.shape, rest)
@@ -174,11 +172,10 @@ def _hold(sim: Simulation, name: str, *sizes: int) -> list[Any]:
 
 
 def _elsewhere(sim: Simulation, func: Any, args: Any, kwargs: Any) -> Any:
-    """On the host: torch's own kernel; what is too large to be real has no workspace here."""
+    """On the host: torch's own kernel; a result that is too large to be real is noted there."""
     out = func(*args, **kwargs)
-    for tensor in out if isinstance(out, tuple) else (out,):
-        if isinstance(tensor, Tensor) and tensor.is_meta and sim.is_host(args[0]):
-            sim.ledger.adopt(tensor.untyped_storage(), HOST)
+    if out.is_meta and sim.is_host(args[0]):
+        sim.ledger.adopt(out.untyped_storage(), HOST)
     return out
 
 

@@ -106,7 +106,7 @@ if find_operator("aten::_fused_rms_norm_backward", optional=True) is not None:
     ) -> Any:
         return _FusedRmsNorm.apply(source, shape, weight, eps)
 
-    @operator("aten::_fused_rms_norm")
+    @operator("aten::_fused_rms_norm", on_device=True)
     def rms_norm_kernel(sim: Simulation, args: Any, kwargs: Any) -> Any:
         """The output, and one float32 per row."""
         source, shape = args[0], args[1]

@@ -45,6 +45,7 @@ class Scratch(NamedTuple):
 
 OPERATORS: dict[OpOverload, Callable[[Simulation, Arguments, Keywords], Any]] = {}
 FALLBACKS: dict[str, Callable[[Simulation, Arguments, Keywords], Any]] = {}  # by name: libraries come late
+ON_DEVICE: set[OpOverload] = set()  # replaced for tensors on the device only
 SCRATCH: dict[OpOverload, Scratch] = {}
 COMPOSITES: dict[OpOverload, Callable[..., Any]] = {}
 
@@ -75,11 +76,17 @@ def _register(table: dict[OpOverload, Any], names: tuple[str, ...], value: Any, 
         table[found] = value
 
 
-def operator(*names: str, optional: bool = False) -> Callable[[F], F]:
-    """Replace the meta kernel of these operators. `optional`: not every supported torch has them."""
+def operator(*names: str, on_device: bool = False, optional: bool = False) -> Callable[[F], F]:
+    """Replace the meta kernel of these operators.
+
+    `on_device`: only where the first argument lives on the device; the host keeps torch's own kernel.
+    `optional`: not every supported torch has them.
+    """
 
     def register(function: F) -> F:
         _register(OPERATORS, names, function, optional)
+        if on_device:
+            ON_DEVICE.update(filter(None, (find_operator(name, optional=optional) for name in names)))
         return function
 
     return register
