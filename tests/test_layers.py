@@ -21,7 +21,13 @@ FLOOR = {
 }  # fmt: skip
 MAY_IMPORT_TORCH = {"simulation", "measure", "scenarios", "summaries", "advice", "integrations"}
 # a room may use a neighbour on its own floor only where this says so
-NEIGHBOURS = {("advice", "scenarios"), ("summaries", "scenarios"), ("cli", "notebook")}
+NEIGHBOURS = {
+    ("advice", "scenarios"),
+    ("summaries", "scenarios"),
+    ("cli", "notebook"),
+    ("notebook", "compat"),
+    ("compat", "integrations"),
+}
 STDLIB_ONLY = {"model", "allocator", "errors", "units"}
 THIRD_PARTY = {
     "click",

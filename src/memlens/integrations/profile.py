@@ -28,15 +28,21 @@ class Options:
     """What `profile(...)` was given."""
 
     def __init__(
-        self, stream: Writable | None, precision: int, backend: str | None, python_level: bool, classic: bool
+        self,
+        stream: Writable | None,
+        precision: int,
+        backend: str | None,
+        python_level: bool,
+        classic: bool,
+        gpu: bool | int,
     ) -> None:
         self.stream, self.precision, self.backend = stream, precision, backend
-        self.python_level, self.classic = python_level, classic
+        self.python_level, self.classic, self.gpu = python_level, classic, gpu
 
     @contextmanager
     def call(self, code: types.CodeType) -> Iterator[CallProfile]:
         """A profile of one call, printed when it ends, also by an exception."""
-        profile = CallProfile(code, self.backend, self.python_level)
+        profile = CallProfile(code, self.backend, self.python_level, self.gpu)
         try:
             yield profile
         finally:
@@ -57,6 +63,7 @@ def profile(
     *,
     python_level: bool = False,
     classic: bool = False,
+    gpu: bool | int = False,
 ) -> Callable[[F], F]: ...
 def profile(
     func: Any = None,
@@ -66,6 +73,7 @@ def profile(
     *,
     python_level: bool = False,
     classic: bool = False,
+    gpu: bool | int = False,
 ) -> Any:
     """Measure a function line by line and print the table after each call, to `stream` or standard output.
 
@@ -73,12 +81,14 @@ def profile(
     and asynchronous generators (whose table comes when they are exhausted or closed); a class has every
     method decorated that is written in it. `precision` is the number of decimals; `backend` is rss (the
     default), pss, uss or tracemalloc; `python_level` adds columns of what Python's own allocators handed
-    out; `classic` prints memory_profiler's columns and no other.
+    out; `classic` prints memory_profiler's columns and no other; `gpu` adds what each line did to a CUDA
+    device (True for the current one, or its number), real or simulated: bytes in use, added, at the line's
+    own peak, reserved, and how many tensors it left behind.
 
         @profile
         def load(path): ...
     """
-    options = Options(stream, precision, backend, python_level, classic)
+    options = Options(stream, precision, backend, python_level, classic, gpu)
     if func is None:
         return functools.partial(decorate, options)
     return decorate(options, func)

@@ -34,10 +34,10 @@ clock = time.perf_counter_ns
 class Row:
     """What one line did so far, and whether it has earned to be read less often."""
 
-    __slots__ = ("calm", "clean", "count", "increment", "patience", "peak", "usage")
+    __slots__ = ("calm", "clean", "count", "increment", "patience", "peak", "top", "usage")
 
     def __init__(self) -> None:
-        self.count = self.increment = self.peak = self.usage = 0
+        self.count = self.increment = self.peak = self.usage = self.top = 0
         self.calm, self.clean, self.patience = False, 0, PATIENCE
 
     def judge(self, changed: bool) -> None:
@@ -172,6 +172,8 @@ class Open:
             high = now
         if high > self.seen:
             self.seen = high
+        if high > row.top:
+            row.top = high
         if high - self.base > row.peak:
             row.peak = high - self.base
 

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from memlens.errors import UsageError
 from memlens.measure.frames import Gauge, Table
-from memlens.measure.meters import meter
+from memlens.measure.meters import Meter, meter
 from memlens.measure.tables import line_table
 from memlens.measure.tracing import FRAMES, TRACER
 from memlens.model.lines import LineTable
@@ -33,7 +33,9 @@ class LineProfiler:
 
     `functions` are what `add_function` takes; `files` are paths whose every function and module level is
     watched when it first runs. `backend` is rss (the default), pss, uss, tracemalloc or memory_profiler's
-    name for it; `python_level` adds what Python's own allocators handed out, at tracemalloc's cost.
+    name for it; `python_level` adds what Python's own allocators handed out, at tracemalloc's cost. `gpu`
+    adds a CUDA device's columns, of the current device if True; where none answers the tables say so. `more`
+    are meters to read beside these.
     """
 
     def __init__(
@@ -42,8 +44,11 @@ class LineProfiler:
         files: Iterable[str | os.PathLike[str]] = (),
         backend: str | None = None,
         python_level: bool = False,
+        gpu: bool | int = False,
+        more: Iterable[Meter] = (),
     ) -> None:
-        self.meters = [meter(backend)] + ([meter("tracemalloc")] if python_level else [])
+        self.meters, self.gpu_note = meters_for(backend, python_level, gpu)
+        self.meters += more
         self.files = frozenset(os.path.abspath(file) for file in files)
         self.codes: dict[CodeType, list[Table]] = {}
         self._gauges: list[Gauge] = []
@@ -120,7 +125,11 @@ class LineProfiler:
 
     def tables(self) -> list[LineTable]:
         """One table per function that was called, in the order in which they were added or found."""
-        return [line_table(tables) for tables in self.codes.values() if any(table.calls for table in tables)]
+        return [
+            line_table(tables, self.gpu_note)
+            for tables in self.codes.values()
+            if any(table.calls for table in tables)
+        ]
 
     def _attach(self, code: CodeType) -> None:
         tables = self.codes[code]
@@ -147,9 +156,16 @@ class CallProfile:
     A coroutine or a generator is many steps.
     """
 
-    def __init__(self, code: CodeType, backend: str | None = None, python_level: bool = False) -> None:
+    def __init__(
+        self,
+        code: CodeType,
+        backend: str | None = None,
+        python_level: bool = False,
+        gpu: bool | int = False,
+    ) -> None:
         self.code = code
-        self._gauges = [Gauge(meter(name)) for name in [backend, *(["tracemalloc"] if python_level else [])]]
+        meters, self._gpu_note = meters_for(backend, python_level, gpu)
+        self._gauges = [Gauge(meter) for meter in meters]
         self._tables = tuple(Table(code, gauge) for gauge in self._gauges)
         TRACER.watch([code])
 
@@ -174,7 +190,20 @@ class CallProfile:
 
     def table(self) -> LineTable | None:
         """The table, or None where the function's code never ran (a cached result)."""
-        return line_table(self._tables) if self._tables[0].calls else None
+        return line_table(self._tables, self._gpu_note) if self._tables[0].calls else None
+
+
+def meters_for(backend: str | None, python_level: bool, gpu: bool | int) -> tuple[list[Meter], str]:
+    """What a profile reads: the memory asked for first; and why the GPU columns are missing, if they are."""
+    meters, note = [meter(backend)], ""
+    if python_level:
+        meters.append(meter("tracemalloc"))
+    if gpu is not False:
+        from memlens.measure.gpu_meter import gpu_meters  # loads torch
+
+        found, note = gpu_meters(gpu)
+        meters += found
+    return meters, note
 
 
 def is_profiled_here(code: CodeType) -> bool:

@@ -10,10 +10,22 @@ from types import CodeType
 from memlens.measure.frames import Row, Table
 from memlens.model.lines import LineRow, LineTable
 
+# meter -> which field of a row becomes which field of a `LineRow`
+EXTRA: dict[str, tuple[tuple[str, str], ...]] = {
+    "tracemalloc": (("increment", "python_increment_bytes"), ("peak", "python_peak_bytes")),
+    "gpu allocated": (
+        ("usage", "gpu_usage_bytes"),
+        ("increment", "gpu_increment_bytes"),
+        ("peak", "gpu_peak_bytes"),
+    ),
+    "gpu reserved": (("usage", "gpu_reserved_bytes"),),
+    "gpu tensors": (("increment", "gpu_tensors"),),
+}
 
-def line_table(tables: Sequence[Table]) -> LineTable:
-    """One function's table: `tables[0]` is the memory asked for, one more is Python's own allocations."""
-    main, extra = tables[0], tables[1] if len(tables) > 1 else None
+
+def line_table(tables: Sequence[Table], gpu_note: str = "") -> LineTable:
+    """One function's table: `tables[0]` is the memory asked for, the others fill the extra columns."""
+    main, extra = tables[0], [table for table in tables[1:] if table.gauge.meter.name in EXTRA]
     code = main.code
     rows = []
     for number, source in source_lines(code, set(main.rows)):
@@ -21,7 +33,7 @@ def line_table(tables: Sequence[Table]) -> LineTable:
         if number == code.co_firstlineno and row is None:
             rows.append(LineRow(number, source, main.calls, main.start, main.start))
         else:
-            rows.append(line_row(number, source, row, extra.rows.get(number) if extra else None))
+            rows.append(line_row(number, source, row, extra))
     return LineTable(
         file=code.co_filename,
         function=code.co_qualname,
@@ -33,12 +45,18 @@ def line_table(tables: Sequence[Table]) -> LineTable:
         peaks_are_exact=main.gauge.meter.exact,
         lines_run=(run := sum(row.count for row in main.rows.values())),
         lines_read=min(main.reads, run),
+        gpu_note=gpu_note,
     )
 
 
-def line_row(number: int, source: str, row: Row | None, python: Row | None) -> LineRow:
+def line_row(number: int, source: str, row: Row | None, extra: Sequence[Table]) -> LineRow:
     if row is None:
         return LineRow(number, source)
+    more: dict[str, int] = {}
+    for table in extra:
+        found = table.rows.get(number)
+        if found is not None:
+            more |= {field: getattr(found, part) for part, field in EXTRA[table.gauge.meter.name]}
     return LineRow(
         line=number,
         source=source,
@@ -46,8 +64,7 @@ def line_row(number: int, source: str, row: Row | None, python: Row | None) -> L
         usage_bytes=row.usage,
         increment_bytes=row.increment,
         peak_bytes=row.peak,
-        python_increment_bytes=python.increment if python else None,
-        python_peak_bytes=python.peak if python else None,
+        **more,
     )
 
 

@@ -17,7 +17,9 @@ class LineRow:
     `usage_bytes` is the most memory in use when the line ended, `increment_bytes` what all its executions
     added (net, so a line that frees is negative), `peak_bytes` the most that one execution had above what
     was there when it began, whether or not it was freed before the line ended. All are None where the line
-    did not run. The `python_*` pair says the same of Python's own allocations, `gpu_*` of the GPU's.
+    did not run. The `python_*` pair says the same of Python's own allocations, `gpu_*` of what PyTorch
+    allocated on a CUDA device; `gpu_reserved_bytes` is the most it had reserved when the line ended,
+    `gpu_tensors` how many more allocations were alive after all executions than before.
     """
 
     line: int
@@ -30,6 +32,9 @@ class LineRow:
     python_peak_bytes: int | None = None
     gpu_increment_bytes: int | None = None
     gpu_peak_bytes: int | None = None
+    gpu_usage_bytes: int | None = None
+    gpu_reserved_bytes: int | None = None
+    gpu_tensors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,8 @@ class LineTable:
     its occurrences the number of calls. The increments of the other rows add up to last minus first, summed
     over the calls: `net_bytes`. `backend` names what was read (`rss`, `pss`, `uss` or `tracemalloc`). Where
     `peaks_are_exact` is false, a peak is the highest of the samples taken: at least that much. Memory was
-    read after `lines_read` of the `lines_run` line executions.
+    read after `lines_read` of the `lines_run` line executions. `gpu_note` says why GPU columns that were
+    asked for are missing.
     """
 
     file: str
@@ -53,6 +59,7 @@ class LineTable:
     peaks_are_exact: bool = True
     lines_run: int = 0
     lines_read: int = 0
+    gpu_note: str = ""
 
     @property
     def net_bytes(self) -> int:

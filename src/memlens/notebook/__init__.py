@@ -11,6 +11,7 @@ from typing import Any
 # module with a `magics_class`, and the class's name
 MAGICS: dict[str, str] = {
     "memlens.notebook.host": "HostMagics",
+    "memlens.notebook.gpu": "GpuMagics",
 }
 
 

@@ -9,15 +9,28 @@ from memlens.model.lines import LineRow, LineTable
 from memlens.units import format_mib
 
 Cell = Callable[[LineRow], int | None]
+Say = Callable[[int | None, int], str]
 
-# title, what it shows, is it always there. They stand between Occurrences and Line Contents, so whatever
-# reads the first four columns of memory_profiler's table reads ours.
-COLUMNS: tuple[tuple[str, Cell, bool], ...] = (
-    ("Peak", lambda row: row.peak_bytes, True),
-    ("Python net", lambda row: row.python_increment_bytes, False),
-    ("Python peak", lambda row: row.python_peak_bytes, False),
-    ("GPU net", lambda row: row.gpu_increment_bytes, False),
-    ("GPU peak", lambda row: row.gpu_peak_bytes, False),
+
+def mib(value: int | None, precision: int) -> str:
+    return "" if value is None else format_mib(value, precision=precision, grouped=False)
+
+
+def count(value: int | None, precision: int) -> str:
+    return "" if value is None else f"{value:+d}"
+
+
+# title, what it shows, is it always there, as what. They stand between Occurrences and Line Contents, so
+# whatever reads the first four columns of memory_profiler's table reads ours.
+COLUMNS: tuple[tuple[str, Cell, bool, Say], ...] = (
+    ("Peak", lambda row: row.peak_bytes, True, mib),
+    ("Python net", lambda row: row.python_increment_bytes, False, mib),
+    ("Python peak", lambda row: row.python_peak_bytes, False, mib),
+    ("GPU usage", lambda row: row.gpu_usage_bytes, False, mib),
+    ("GPU net", lambda row: row.gpu_increment_bytes, False, mib),
+    ("GPU peak", lambda row: row.gpu_peak_bytes, False, mib),
+    ("GPU reserved", lambda row: row.gpu_reserved_bytes, False, mib),
+    ("GPU tensors", lambda row: row.gpu_tensors, False, count),
 )
 
 
@@ -25,13 +38,13 @@ def text(table: LineTable, *, precision: int = 1, classic: bool = False) -> str:
     """One function's table. `classic` leaves out every column that memory_profiler does not have."""
     columns = [] if classic else columns_of(table)
     header = f"{'Line #':>6} {'Mem usage':>12} {'Increment':>12}  {'Occurrences':>10} "
-    header += "".join(f" {title:>12}" for title, _ in columns) + "  Line Contents"
+    header += "".join(f" {title:>12}" for title, _, _ in columns) + "  Line Contents"
     lines = [f"Filename: {table.file}", "", header, "=" * len(header)]
     for row in table.rows:
         cells = [mib(value, precision) for value in (row.usage_bytes, row.increment_bytes)]
-        more = "".join(f" {mib(cell(row), precision):>12}" for _, cell in columns)
-        count = str(row.occurrences) if row.occurrences else ""
-        line = f"{row.line:>6} {cells[0]:>12} {cells[1]:>12}  {count:>10} {more}  {row.source}"
+        more = "".join(f" {say(cell(row), precision):>12}" for _, cell, say in columns)
+        times = str(row.occurrences) if row.occurrences else ""
+        line = f"{row.line:>6} {cells[0]:>12} {cells[1]:>12}  {times:>10} {more}  {row.source}"
         lines.append(line.rstrip())
     lines += ["", *([] if classic else notes(table))]
     return "\n".join(lines) + "\n"
@@ -42,11 +55,11 @@ def report(tables: Iterable[LineTable], *, precision: int = 1, classic: bool = F
     return "\n".join(text(table, precision=precision, classic=classic) for table in tables)
 
 
-def columns_of(table: LineTable) -> list[tuple[str, Cell]]:
+def columns_of(table: LineTable) -> list[tuple[str, Cell, Say]]:
     """The columns that this table has something to say in."""
     return [
-        (title if title != "Peak" or table.peaks_are_exact else "Peak (>=)", cell)
-        for title, cell, always in COLUMNS
+        (title if title != "Peak" or table.peaks_are_exact else "Peak (>=)", cell, say)
+        for title, cell, always, say in COLUMNS
         if always or any(cell(row) is not None for row in table.rows)
     ]
 
@@ -61,22 +74,20 @@ def notes(table: LineTable) -> list[str]:
             f"Memory was read after {table.lines_read:,} of {table.lines_run:,} lines; the others ran within "
             "10 us of a reading, where lines had changed nothing before."
         )
+    if table.gpu_note:
+        said.append(f"GPU: n/a: {table.gpu_note}.")
     return [*said, ""] if said else []
-
-
-def mib(value: int | None, precision: int) -> str:
-    return "" if value is None else format_mib(value, precision=precision, grouped=False)
 
 
 def html(table: LineTable, *, precision: int = 1) -> str:
     """The table for a notebook, with a bar for each line's share of the largest peak."""
     columns = columns_of(table)
-    titles = ["Line #", "Mem usage", "Increment", "Occurrences", *(title for title, _ in columns), "Line"]
+    titles = ["Line #", "Mem usage", "Increment", "Occurrences", *(title for title, _, _ in columns), "Line"]
     largest = max((row.peak_bytes or 0 for row in table.rows), default=0) or 1
     body = []
     for row in table.rows:
         cells = [str(row.line), mib(row.usage_bytes, precision), mib(row.increment_bytes, precision)]
-        cells += [str(row.occurrences or ""), *(mib(cell(row), precision) for _, cell in columns)]
+        cells += [str(row.occurrences or ""), *(say(cell(row), precision) for _, cell, say in columns)]
         share = 100 * (row.peak_bytes or 0) // largest
         bar = f"background:linear-gradient(90deg,rgba(220,120,40,.25) {share}%,transparent {share}%)"
         numbers = "".join(f'<td style="text-align:right;white-space:nowrap">{cell}</td>' for cell in cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memlens.model.gap import Gap
-from memlens.model.tensors import Look, TensorGroup
+from memlens.model.tensors import KINDS, LiveTensor, Look, TensorGroup
 from memlens.units import format_bytes, format_count, format_mib
 
 NAMES = 3  # of a group, before "and 13 more"
@@ -94,3 +94,17 @@ def gap_table(gap: Gap) -> str:
 def change(size: int) -> str:
     """What a block left behind, in words."""
     return f"{format_bytes(size, sign=True)} of tensors left behind" if size else "no tensors left behind"
+
+
+def listing(device: str, tensors: list[LiveTensor], shared: dict[str, list[str]]) -> str:
+    """Every storage of a device, a line each: name, shape, bytes; and the total."""
+    rows: list[tuple[str, ...]] = []
+    for tensor in tensors:
+        others = shared.get(tensor.name)
+        name = tensor.name or KINDS.get(tensor.category, "tensor")
+        rows.append(
+            (f"{name} (= {', '.join(others)})" if others else name, str(tensor.shape), _size(tensor.bytes))
+        )
+    total = sum(tensor.bytes for tensor in tensors)
+    head = f"Storages on {device}\n"
+    return head + "".join(f"{line}\n" for line in columns(rows)) + f"Total: {format_mib(total)}\n\n"

@@ -1,0 +1,83 @@
+"""Meters of a CUDA device: PyTorch's own counters, exact to the byte, read between lines."""
+
+from __future__ import annotations
+
+import torch
+
+from memlens.measure.meters import Meter, Watched, Watcher
+from memlens.measure.peaks import KEPT
+
+# what the GPU columns of a line table are made of: our name -> the counter of torch.cuda.memory_stats
+ALLOCATED, RESERVED, TENSORS = "gpu allocated", "gpu reserved", "gpu tensors"
+COUNTERS = {ALLOCATED: "allocated_bytes.all", RESERVED: "reserved_bytes.all", TENSORS: "allocation.all"}
+
+
+class Device:
+    """One card's counters: a reset of its peaks is told to all its meters first."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.meters: list[CounterMeter] = []
+
+    def read(self) -> dict[str, int]:
+        """All counters now; every meter knows of the peaks since the last reading."""
+        stats = KEPT.stats(self.index)
+        new_peak = False
+        for meter in self.meters:
+            if meter.watchers:
+                peak = stats.get(meter.peak, 0)
+                if peak > stats.get(meter.current, 0):
+                    meter.tell(peak)
+                    new_peak = True
+        if new_peak:
+            KEPT.reset(self.index, stats)
+        return stats
+
+
+class CounterMeter(Watched):
+    """One counter that goes up and down, such as `allocated_bytes.all`; or one that only counts up."""
+
+    exact = True
+
+    def __init__(self, device: Device, name: str, counter: str) -> None:
+        super().__init__()
+        self.name, self.device = name, device
+        goes_up_only = counter.endswith((".allocated", ".freed")) or "." not in counter
+        self.current = counter if goes_up_only else f"{counter}.current"
+        self.peak = counter if goes_up_only else f"{counter}.peak"
+        device.meters.append(self)
+
+    def open(self) -> None:
+        KEPT.open()
+        KEPT.reset(self.device.index, KEPT.stats(self.device.index))
+
+    def close(self) -> None:
+        KEPT.close()
+
+    def look(self, watcher: Watcher) -> tuple[int, int]:
+        now = int(self.device.read().get(self.current, 0))
+        high, watcher.high = watcher.high, 0
+        return now, max(high, now)
+
+
+_devices: dict[int, Device] = {}
+
+
+def counter_meter(index: int, counter: str, name: str = "") -> CounterMeter:
+    """The meter of a counter of device `index`: one for all who ask."""
+    device = _devices.setdefault(index, Device(index))
+    name = name or counter
+    for meter in device.meters:
+        if meter.name == name:
+            return meter
+    return CounterMeter(device, name, counter)
+
+
+def gpu_meters(gpu: int | bool) -> tuple[list[Meter], str]:
+    """The meters of the GPU columns for True (the current device) or a number; or why there are none."""
+    if not torch.cuda.is_available():
+        return [], "no CUDA device answers"
+    if gpu is not True and not 0 <= gpu < torch.cuda.device_count():
+        return [], f"there is no CUDA device {gpu}: {torch.cuda.device_count()} answer"
+    index = int(torch.cuda.current_device()) if gpu is True else int(gpu)
+    return [counter_meter(index, counter, name) for name, counter in COUNTERS.items()], ""
