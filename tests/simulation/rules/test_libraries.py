@@ -63,3 +63,17 @@ def test_the_peak_without_workspaces() -> None:
         Alloc(3, 30),
     ]
     assert peaks(events, {"convolution"}) == (150, 130)
+
+
+def test_ctc_keeps_a_table_and_makes_another_in_backward() -> None:
+    """50 steps of 4 samples with targets of 10: (4, 50, 21) floats, twice, beside the gradient."""
+    table = 4 * 50 * 21 * 4
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        scores = torch.empty(50, 4, 20, device="cuda", requires_grad=True)
+        targets = torch.ones(4, 10, dtype=torch.int64, device="cuda")
+        lengths = torch.full((4,), 50), torch.full((4,), 10)
+        made = []
+        forward = asked_in(sim, lambda: made.append(F.ctc_loss(scores, targets, *lengths)))
+        backward = asked_in(sim, lambda: made[0].backward())
+    assert forward.count(table) == 1
+    assert [size for size in backward if size in (table, 50 * 4 * 20 * 4)] == [50 * 4 * 20 * 4, table]
