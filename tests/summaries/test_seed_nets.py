@@ -67,3 +67,10 @@ def test_functions_are_rows(four: dict[str, Summary]) -> None:
     assert rows["/relu-4"].kept_bytes == 64 * 32 * 44 * 4
     modules = {row.path: row for row in four["Pooled"].rows}
     assert modules["pools.0"].kept_bytes == rows["/max_pool2d"].kept_bytes
+
+
+def test_what_a_gpu_would_refuse_is_assumed_away_and_said(four: dict[str, Summary]) -> None:
+    """`x.to("cpu")` in a forward fails on a GPU; the summary goes on as on the CPU, and says so."""
+    said = {name: [a.what for a in summary.assumptions] for name, summary in four.items()}
+    assert any("puts on the CPU" in what for what in said["Flat"])
+    assert not any("puts on the CPU" in what for what in said["Pooled"])

@@ -18,6 +18,7 @@ import timm
 import torch
 import torchvision
 import transformers
+
 from memlens.summaries.summarise import summarise
 
 pytestmark = [pytest.mark.torch, pytest.mark.zoo, pytest.mark.filterwarnings("ignore")]
@@ -117,7 +118,9 @@ def as_cuda_keeps_it(cpu: Counter[Storage], ours: Counter[Storage]) -> tuple[int
             shorter = [s for d, s, _ in cpu - ours if d == dtype and s[:2] == shape[:2] and s[2] < shape[2]]
             total += (size - math.prod(shorter[0]) * 4) * count
             names.append("attention")
-        elif dtype == "float32" and len(shape) == 2 and any(s[0] * s[2] == shape[0] for _, s, _ in four(ours)):
+        elif (
+            dtype == "float32" and len(shape) == 2 and any(s[0] * s[2] == shape[0] for _, s, _ in four(ours))
+        ):
             total += size * count
             names.append("attention's layout")
     return total, names
@@ -152,7 +155,7 @@ COUNTED = """torchvision:resnet50 torchvision:vgg11 torchvision:densenet121 torc
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTED)
 def test_macs_are_half_the_flops(name: str) -> None:
-    """Against torch's own flop counter, on meta tensors: there it counts attention, on the CPU it does not."""
+    """Against torch's own flop counter, on meta tensors: on the CPU it counts no attention."""
     from torch.utils.flop_counter import FlopCounterMode
 
     model, call = ZOO[name]()

@@ -68,6 +68,12 @@ def check_convolution(ledger: Ledger, args: tuple[Any, ...]) -> None:
             raise RuntimeError(f"Input type ({kinds[0]}) and {word} type ({kind}) should be the same")
 
 
+def is_mix(error: BaseException | None) -> bool:
+    """Whether an error is one of these: tensors of the host and of the device met."""
+    phrases = ("on the same device", "type (torch.cuda.")
+    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
+
+
 def _device(ledger: Ledger, tensor: Tensor) -> str:
     entry = ledger.of(tensor) if tensor.is_meta else None
     return "cuda:0" if entry is not None and entry.device is CUDA else "cpu"

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from memlens import __version__
-from memlens.devices import find_gpu
-from memlens.errors import UsageError
-from memlens.model import Category
-from memlens.scenarios.blame import shape_text
+from memlens.devices import Gpu, find_gpu
+from memlens.errors import TargetError, UsageError
+from memlens.model import Assumption, Category
 from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.inputs import InputSpec, make_inputs, read_inputs
 from memlens.scenarios.names import check_choice
 from memlens.scenarios.scenario import Scenario, make_scenario
-from memlens.scenarios.target import Built, find_target
+from memlens.scenarios.target import Built, Target, find_target
 from memlens.scenarios.training import autocast, check_call, forward
 from memlens.simulation import simulate
+from memlens.simulation.mixing import is_mix
+from memlens.summaries.call import GPU, as_call, batch_bytes, describe, moved
 from memlens.summaries.like import TOOLS, build_likes
 from memlens.summaries.record import Recorder, tensors_in
 from memlens.summaries.rows import build_rows, build_totals
 from memlens.summaries.summary import Summary
 from memlens.summaries.watch import watching
 
-GPU = torch.device("cuda")
 # training flags, and whether autograd records; "same" leaves the flags as the model has them
 MODES = {"train": (True, True), "inference": (False, False), "eval": (False, True), "same": (None, True)}
 
@@ -63,53 +64,89 @@ def summarise(
     (2097152, 1049600)
     """
     mode = check_choice("mode", mode, MODES)
-    if like is not None:
-        like = check_choice("tool", like, TOOLS)
-    flags, records = MODES[mode]
-    scenario = make_scenario(
-        batch_size=batch_size, inputs=_specs(inputs, input_data), precision=precision, seq_len=seq_len,
-        mode="inference" if mode == "inference" else "train",
+    asked = Asked(
+        find_target(target, model_args or {}),
+        make_scenario(
+            batch_size=batch_size, inputs=_specs(inputs, input_data), precision=precision, seq_len=seq_len,
+            mode="inference" if mode == "inference" else "train",
+        ),
+        mode, check_choice("tool", like, TOOLS) if like is not None else None,
+        input_data, dict(kwargs or {}), find_gpu(gpu or REFERENCE) if not isinstance(gpu, Gpu) else gpu,
+        progress or _quiet,
     )  # fmt: skip
-    found = find_target(target, model_args or {})
-    (progress or _quiet)(f"building {found.name}")
+    try:
+        return _summarise(asked)
+    except TargetError as problem:
+        if not is_mix(problem.__cause__):
+            raise
+        stays = Assumption(
+            "tensors that the model puts on the CPU are taken to stay on the device with the others",
+            f"on a GPU it would fail as it is: {problem.__cause__}",
+        )
+        return _summarise(asked, stays)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A checked call."""
+
+    target: Target
+    scenario: Scenario
+    mode: str
+    like: str | None
+    input_data: Any
+    kwargs: dict[str, Any]
+    card: Gpu
+    progress: Callable[[str], None]
+
+
+def _summarise(asked: Asked, stays: Assumption | None = None) -> Summary:
+    """Simulate the forward, watch it, and count. `stays` says why nothing leaves the device."""
     started = time.perf_counter()
-    card = find_gpu(gpu or REFERENCE) if isinstance(gpu, str) or gpu is None else gpu
-    with simulate(card, automatic_phases=False) as sim, torch.set_grad_enabled(records):
-        model = _on_the_device(sim, built := found.build(), scenario, flags)
-        if input_data is None:
-            specs = scenario.inputs or built.inputs(seq_len, scenario.training)
-            check_call(model, (*specs, *_named_specs(kwargs)), found.name)
-            args, named = make_inputs(specs, batch_size, _float_dtype(model), GPU)
-            named |= _moved(dict(kwargs or {}))
-        else:
-            args, named = _as_call(*_moved((input_data, dict(kwargs or {}))))
+    flags, records = MODES[asked.mode]
+    asked.progress(f"building {asked.target.name}")
+    with simulate(asked.card, automatic_phases=False) as sim, torch.set_grad_enabled(records):
+        built = asked.target.build()
+        model = _on_the_device(sim, built, asked.scenario, flags)
+        args, named = _feed(asked, built, model)
         batch = list(tensors_in((args, named)))
         sim.label(batch, Category.INPUT)
         sim.mark("forward", step=1)
-        (progress or _quiet)("running the forward")
+        asked.progress("running the forward")
         recorder = Recorder(sim, model, batch)
-        with watching(recorder), autocast(scenario):
+        if stays is not None:
+            sim.assume(stays)
+        with watching(recorder, stays is not None), autocast(asked.scenario):
             outputs = forward(model, args, named)
         with torch._C.DisableTorchFunction():
             rows = build_rows(recorder)
             likes = build_likes(recorder, batch)
-            input_bytes, described = _batch_bytes(batch), tuple(_described(t) for t in batch)
+            input_bytes, described = batch_bytes(batch), tuple(describe(tensor) for tensor in batch)
         del outputs
     return Summary(
-        found.name, mode, batch_size if input_data is None else None, described, rows,
-        build_totals(rows, input_bytes), recorder.weight_copies_bytes, likes, like,
+        asked.target.name, asked.mode, asked.scenario.batch_size if asked.input_data is None else None,
+        described, rows, build_totals(rows, input_bytes), recorder.weight_copies_bytes, likes, asked.like,
         tuple(sim.trace.assumptions), time.perf_counter() - started, __version__, torch.__version__,
     )  # fmt: skip
+
+
+def _feed(asked: Asked, built: Built, model: nn.Module) -> tuple[list[Any], dict[str, Any]]:
+    """The call of the model: its inputs on the device, from shapes or from the user's own tensors."""
+    data, named = moved((asked.input_data, asked.kwargs))
+    if data is not None:
+        return as_call(data, named)
+    scenario = asked.scenario
+    specs = scenario.inputs or built.inputs(scenario.seq_len, scenario.training)
+    given = tuple(InputSpec((), None, name) for name in named)
+    check_call(model, (*specs, *given), asked.target.name)
+    args, made = make_inputs(specs, scenario.batch_size, _float_dtype(model), GPU)
+    return args, {**made, **named}
 
 
 def _specs(inputs: Any, input_data: Any) -> tuple[InputSpec, ...]:
     if inputs is not None and input_data is not None:
         raise UsageError("inputs and input_data both say what goes in", hint="leave one of them out")
     return read_inputs(inputs)
-
-
-def _named_specs(kwargs: Mapping[str, Any] | None) -> tuple[InputSpec, ...]:
-    return tuple(InputSpec((), None, name) for name in kwargs or {})
 
 
 def _on_the_device(sim: Any, built: Built, scenario: Scenario, flags: bool | None) -> nn.Module:
@@ -128,44 +165,6 @@ def _on_the_device(sim: Any, built: Built, scenario: Scenario, flags: bool | Non
 
 def _float_dtype(model: nn.Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-
-
-def _moved(value: Any, memo: dict[int, Tensor] | None = None) -> Any:
-    """A copy on the simulated device of every tensor in a call's arguments, the same tensor once."""
-    memo = {} if memo is None else memo
-    if isinstance(value, Tensor):
-        if id(value) not in memo:
-            memo[id(value)] = _copied(value)
-        return memo[id(value)]
-    if isinstance(value, Mapping):
-        return {key: _moved(item, memo) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        items = [_moved(item, memo) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    if tensor.device.type == "cpu":
-        return tensor.detach().to(GPU).requires_grad_(tensor.requires_grad)
-    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=GPU, requires_grad=tensor.requires_grad)
-
-
-def _as_call(data: Any, named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """`input_data` as torchinfo takes it: one argument, a list of arguments, or arguments by name."""
-    if isinstance(data, Mapping):
-        return [], {**data, **named}
-    return (list(data) if isinstance(data, (list, tuple)) else [data]), named
-
-
-def _batch_bytes(batch: list[Tensor]) -> int:
-    storages = [tensor.untyped_storage() for tensor in batch]
-    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
-
-
-def _described(tensor: Tensor) -> str:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{dtype}:{shape_text(tensor.shape)}"
 
 
 def _quiet(text: str) -> None:

@@ -14,8 +14,11 @@ from memlens.summaries.record import Recorder
 
 
 @contextlib.contextmanager
-def watching(recorder: Recorder) -> Iterator[None]:
-    """Record all that runs inside, and take every hook away again."""
+def watching(recorder: Recorder, stays: bool = False) -> Iterator[None]:
+    """Record all that runs inside, and take every hook away again.
+
+    With `stays` nothing leaves the device: `x.cpu()` is `x`, and what is made without a device is made there.
+    """
     handles = [
         hooks.register_module_forward_pre_hook(recorder.begin_module),
         hooks.register_module_forward_hook(
@@ -23,7 +26,12 @@ def watching(recorder: Recorder) -> Iterator[None]:
         ),
     ]
     try:
-        with torch.autograd.graph.saved_tensors_hooks(recorder.save, _same), _Functions(recorder):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(recorder.save, _same))
+            if stays:
+                stack.enter_context(torch.device("cuda"))
+                stack.enter_context(_Staying())
+            stack.enter_context(_Functions(recorder))
             yield
         recorder.settle()
     finally:
@@ -58,3 +66,25 @@ class _Functions(TorchFunctionMode):
             return output
         finally:
             recorder.end_operator(node, output)
+
+
+class _Staying(TorchFunctionMode):
+    """Keeps tensors where they are when code sends them to the CPU; a dtype that is asked for is given."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is torch.Tensor.cpu:
+            return args[0]
+        if func is torch.Tensor.to:
+            args = (args[0], *(value for value in args[1:] if not _is_cpu(value)))
+            if _is_cpu(kwargs.get("device")):
+                del kwargs["device"]
+            if len(args) == 1 and not kwargs:
+                return args[0]
+        return func(*args, **kwargs)
+
+
+def _is_cpu(value: Any) -> bool:
+    return value == "cpu" or (isinstance(value, torch.device) and value.type == "cpu")
