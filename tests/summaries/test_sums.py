@@ -25,7 +25,8 @@ LAYERS = {
     "no bias": lambda: nn.Linear(WIDTH, WIDTH, bias=False),
     "frozen": lambda: nn.Linear(WIDTH, WIDTH).requires_grad_(False),
     "relu": nn.ReLU,
-    "relu in place": lambda: nn.ReLU(inplace=True),
+    # in place only on what backward does not need
+    "relu in place": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True)),
     "gelu": nn.GELU,
     "sigmoid": nn.Sigmoid,
     "layer norm": lambda: nn.LayerNorm(WIDTH),
