@@ -88,12 +88,14 @@ def test_the_kernel_by_card_and_dtype(gpu: str, dtype, kernel: int) -> None:
         ("H100", {"head": 160, "grad": False}, {}, CUDNN),
         ("A100 40GB", {"kv_heads": 2}, {}, MATH),
         ("A100 40GB", {"kv_heads": 2}, {"enable_gqa": True}, FLASH),
+        ("A100 40GB", {"kv_heads": 2, "dtype": FP32}, {"enable_gqa": True}, MATH),
+        ("T4", {"kv_heads": 2, "dtype": HALF}, {"enable_gqa": True}, MATH),
     ],
 )
 def test_the_kernel_by_head_dropout_and_groups(gpu: str, case: dict, call: dict, kernel: int) -> None:
-    """Each row is one condition of sdp_utils.cpp, in bfloat16."""
+    """Each row is one condition of sdp_utils.cpp, in bfloat16 where it names no dtype."""
     with memlens.simulate(gpu=gpu):
-        assert torch._fused_sdp_choice(*_qkv(BF16, **case), **call) == kernel
+        assert torch._fused_sdp_choice(*_qkv(**{"dtype": BF16} | case), **call) == kernel
 
 
 def test_a_mask_rules_flash_out() -> None:

@@ -110,6 +110,11 @@ def _same_batch_and_heads(call: Call) -> bool:
     return k == v and (q % k == 0 if call.gqa else q == k)
 
 
+def _equal_heads(call: Call) -> bool:
+    """`check_batch_size_and_num_heads_dense<supports_gqa=false>`: grouped queries go elsewhere."""
+    return call.query.size(-3) == call.key.size(-3)
+
+
 def _last_stride_is_1(call: Call, ignore_single: bool) -> bool:
     dense = all(t.stride(-1) == 1 for t in call.tensors) or (ignore_single and call.query.size(-1) == 1)
     return dense and (call.mask is None or call.mask.stride(-1) == 1)
@@ -229,6 +234,7 @@ _CHECKS: dict[Kernel, list[Callable[[Call], bool]]] = {
     Kernel.EFFICIENT: [
         lambda call: torch._C._get_mem_efficient_sdp_enabled(),
         *_COMMON,
+        _equal_heads,
         lambda call: (5, 0) <= call.capability <= _NEWEST,
         _efficient_heads,
         _efficient_offsets,
