@@ -29,6 +29,7 @@ _PUBLIC: dict[str, str] = {
     "summary": "memlens.compat.summary",
     "MemTracker": "memlens.integrations.tracker",
     "track": "memlens.integrations.tracker",
+    "compare": "memlens.measure.comparing",
     "who_holds": "memlens.measure.holders",
 }
 

@@ -69,7 +69,12 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
 @click.option("--allow-writes", is_flag=True, help="Of a script: let it write files where it wants.")
 @click.option("--show-output", is_flag=True, help="Of a script: show what it printed, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file: .json or .txt.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write to a file: .json, .txt, .memlens (every event) or .pickle (a torch snapshot).",
+)
 @click.option("--force", is_flag=True, help="Overwrite the output file.")
 @click.pass_context
 def command(
@@ -151,8 +156,11 @@ def check_output(output: Path | None, force: bool) -> None:
     """Refuse before anything is computed."""
     if output is None:
         return
-    if output.suffix not in (".json", ".txt"):
-        raise UsageError(f"cannot write {output}: the ending says the format", hint="use .json or .txt")
+    if output.suffix not in (".json", ".txt", ".memlens", ".pickle"):
+        raise UsageError(
+            f"cannot write {output}: the ending says the format",
+            hint="use .json, .txt, .memlens (for `memlens compare`) or .pickle (a torch snapshot)",
+        )
     if output.exists() and not force:
         raise UsageError(f"will not overwrite {output}", hint="add --force, or name another file")
     if not output.parent.is_dir():
@@ -191,16 +199,28 @@ def run(
     return prediction
 
 
+def as_file(prediction: Prediction, ending: str) -> bytes:
+    """The prediction in the format that a file's ending names."""
+    if ending == ".json":
+        return (json.dumps(prediction.to_dict(), indent=2) + "\n").encode()
+    if ending == ".pickle":
+        from memlens.records.snapshot_writer import dumps
+
+        return dumps(prediction.trace)
+    from memlens.render.prediction import to_text
+
+    return to_text(prediction, width=100).encode()
+
+
 def write(prediction: Prediction, as_json: bool, output: Path | None) -> None:
     """To the terminal as people read it, or as JSON; to a file by its ending."""
     if output is not None:
-        if output.suffix == ".json":
-            text = json.dumps(prediction.to_dict(), indent=2) + "\n"
-        else:
-            from memlens.render.prediction import to_text
+        if output.suffix == ".memlens":
+            from memlens.records.native import save
 
-            text = to_text(prediction, width=100)
-        output.write_text(text, encoding="utf-8")
+            save(prediction.trace, output)
+        else:
+            output.write_bytes(as_file(prediction, output.suffix))
         click.echo(f"wrote {output}", err=True)
     if as_json:
         click.echo(json.dumps(prediction.to_dict(), indent=2))
