@@ -77,7 +77,7 @@ def test_a_foreign_file(files: tuple[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.torch
 def test_a_saved_prediction_is_a_record_and_a_snapshot(tmp_path: Path) -> None:
-    """What `predict -o` writes as .memlens and as .pickle has the same allocations, categories and modules."""
+    """What `predict -o` writes as .memlens and as .pickle holds the same, category by category."""
     pytest.importorskip("torch")
     from memlens.cli.predict import command as predict
 
