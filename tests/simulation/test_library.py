@@ -143,3 +143,18 @@ def test_channels_last_stays_channels_last() -> None:
         assert out.is_contiguous(memory_format=torch.channels_last)
         out.sum().backward()
         assert layer.weight.grad.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_part_of_the_compiler_may_be_imported() -> None:
+    """Libraries that import torch._dynamo's parts, as transformers does, get the real ones."""
+    import subprocess
+    import sys
+
+    code = (
+        "import torch, memlens\n"
+        "with memlens.simulate(gpu='T4'):\n"
+        "    import torch._dynamo._trace_wrapped_higher_order_op as part\n"
+        "print(part.__name__, torch._dynamo.__file__ is not None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "torch._dynamo._trace_wrapped_higher_order_op True"

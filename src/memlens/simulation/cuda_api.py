@@ -246,6 +246,12 @@ def random_functions() -> dict[str, Any]:
     }
 
 
+def overrides_something(arguments: Any) -> bool:
+    """`torch.overrides.has_torch_function`, by which modules shun their fast paths, without our own mode."""
+    plain = (torch.Tensor, torch.nn.Parameter, type(None))
+    return any(type(value) not in plain and hasattr(value, "__torch_function__") for value in arguments)
+
+
 def can_use(sim: Simulation, kernel: Kernel) -> Any:
     """`torch.backends.cuda.can_use_..._attention` for the simulated card."""
 
@@ -319,6 +325,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.backends.cudnn.is_available": lambda: True,
         "torch.backends.cudnn.is_acceptable": lambda tensor: bool(tensor.is_cuda),
         "torch.backends.cudnn.version": lambda: _CUDNN_VERSION,
+        "torch.overrides.has_torch_function": overrides_something,
         "torch._use_cudnn_rnn_flatten_weight": lambda: True,
         "torch.backends.cudnn.rnn.get_cudnn_mode": lambda mode: _RNN_MODES[mode],
         "torch.backends.cuda.is_built": lambda: True,

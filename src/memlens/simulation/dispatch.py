@@ -131,6 +131,8 @@ class Recipe:
 class DispatchMode(TorchDispatchMode):
     """The mode that stands in for CUDA's kernels while a simulation is active."""
 
+    supports_higher_order_operators = True  # to refuse them in our own words
+
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()
         self.sim = simulation
@@ -154,7 +156,7 @@ class DispatchMode(TorchDispatchMode):
         sim = self.sim
         op = self._operators.get(func)
         if op is None:
-            op = self._operators[func] = Operator(func)
+            op = self._operators[func] = _operator(func, sim)
         if op.replace is not None and (not op.on_device or sim.is_cuda(args[0])):
             sim.operators += 1
             out = op.replace(sim, args, kwargs)
@@ -398,6 +400,16 @@ def _recipe(out: Any, metas: list[Tensor]) -> Recipe | None:
 
 def _twin(real: Tensor) -> Tensor:
     return torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=META)
+
+
+def _operator(func: Any, sim: Simulation) -> Operator:
+    if isinstance(func, OpOverload):
+        return Operator(func)
+    where = sim.site(str(func)).where
+    raise UnsupportedOperator(
+        f"{func}{f' at {where}' if where else ''} is for the compiler and is not simulated",
+        hint="use scaled_dot_product_attention in place of flex_attention to estimate it",
+    )
 
 
 def _unsupported(func: OpOverload, sim: Simulation, error: Exception) -> MemlensError:

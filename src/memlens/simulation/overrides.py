@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.abc
+import importlib.machinery
 import sys
 import types
 import warnings
@@ -57,11 +59,25 @@ def installed(sim: Simulation) -> Iterator[None]:
         library._destroy()
 
 
+class _Loaded(importlib.abc.Loader):
+    """A loader for a module that is there already."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module = module
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        return self.module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """It ran when it was loaded."""
+
+
 class _NoCompiler(types.ModuleType):
     """Stands in for `torch._dynamo` as long as all that anybody wants of it is to be switched off."""
 
     def __init__(self) -> None:
         super().__init__("torch._dynamo")
+        self.__path__: list[str] = []  # a package: its parts are asked of `find_spec`
         self.switched_off: list[Any] = []
 
     def disable(self, function: Any, *_: Any, **__: Any) -> Any:
@@ -75,6 +91,13 @@ class _NoCompiler(types.ModuleType):
         if name.startswith("__"):  # inspect looks at the __file__ of every module there is
             raise AttributeError(name)
         return getattr(self.give_way(), name)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """As an import hook: a part of the compiler is wanted, so the real one is loaded first."""
+        if not name.startswith("torch._dynamo.") or sys.modules.get("torch._dynamo") is not self:
+            return None
+        self.give_way()
+        return importlib.machinery.ModuleSpec(name, _Loaded(importlib.import_module(name)))
 
     def give_way(self) -> types.ModuleType:
         """Load the real compiler, for somebody means to use it."""
@@ -103,9 +126,11 @@ def without_compiler() -> Iterator[None]:
         return
     stand_in = _NoCompiler()
     sys.modules["torch._dynamo"] = torch._dynamo = stand_in
+    sys.meta_path.insert(0, stand_in)
     try:
         yield
     finally:
+        sys.meta_path.remove(stand_in)
         stand_in.remove()
 
 
