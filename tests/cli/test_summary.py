@@ -83,7 +83,7 @@ def test_depth_columns_and_sort() -> None:
 
 def test_formulas() -> None:
     """A layer's own numbers, worked out: parameters, multiply-adds, output and what is kept."""
-    text = run("--formulas").output
+    text = run("--formulas", columns=120).output
     assert "params    C_in × C_out × K × K + C_out = 3 × 64 × 3 × 3 + 64 = 1,792" in text
     assert "output    N × C × H × W × bytes = 1 × 64 × 32 × 32 × 4 = 262,144 B = 256.00 KiB" in text
     assert "kept      N × C × H × W × bytes, the batch = 1 × 3 × 32 × 32 × 4 = 12,288 B = 12.00 KiB" in text
@@ -91,7 +91,7 @@ def test_formulas() -> None:
 
 def test_like_torchsummary() -> None:
     """Its four lines, and beside them what they are in memory."""
-    text = run("--like", "torchsummary").output
+    text = run("--like", "torchsummary", columns=120).output
     assert "Forward/backward pass size (MB): 1.00       0.512 MiB kept for backward" in text
     assert "not seen: the output of an operator, relu" in text
 
@@ -132,3 +132,9 @@ def test_what_is_wrong_is_said(arguments: tuple[str, ...], message: str) -> None
     result = run(*arguments)
     assert isinstance(result.exception, MemlensError)
     assert message in str(result.exception)
+
+
+@pytest.mark.parametrize("page", [("--formulas",), ("--like", "torchsummary"), ("--like", "torchinfo"), ()])
+def test_every_page_fits_80_columns(page: tuple[str, ...]) -> None:
+    """Longer lines are broken at spaces and go on indented."""
+    assert max(map(len, run(*page).output.splitlines())) <= 80

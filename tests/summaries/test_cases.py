@@ -150,3 +150,67 @@ def test_the_model_is_as_it_was(fails: bool) -> None:
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
     assert not any(getattr(module, name) for module in net.modules() for name in hooks)
     assert torch.nn.modules.module._global_forward_hooks == {}
+
+
+class _Holds(torch.autograd.Function):
+    """Keeps its input as an attribute, which no hook on saved tensors sees."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        ctx.x = x
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_blocks_keep_their_inputs(reentrant: bool) -> None:
+    """Three blocks of layer and ReLU, recomputed in backward: each keeps its input of 1 MiB and no more."""
+    from torch.utils.checkpoint import checkpoint
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = linear()
+            self.blocks = nn.ModuleList(nn.Sequential(linear(), nn.ReLU()) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            for block in self.blocks:
+                x = checkpoint(block, x, use_reentrant=reentrant)
+            return x
+
+    assert kept_mib(Net(), (1024,), 256) == 4.0  # and the first layer its own
+
+
+def test_what_a_custom_function_holds_is_kept() -> None:
+    """An attribute of its context lives as long as the graph: 1 MiB, the output of the layer before."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = linear()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return _Holds.apply(self.layer(x))
+
+    summary = summarise(Net(), inputs=(1024,), batch_size=256)
+    assert summary.totals.kept_bytes == 2 * MIB
+    assert {row.path: row.kept_bytes for row in summary.rows}["layer"] == 2 * MIB
+
+
+def test_what_the_model_remembers_is_not_kept_for_backward() -> None:
+    """A tensor that a module stores in itself outlives the graph: it is no activation."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = linear()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.last = self.layer(x).detach() + 1
+            return self.layer(x)
+
+    assert kept_mib(Net(), (1024,), 256) == 1.0

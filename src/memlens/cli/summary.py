@@ -77,12 +77,14 @@ def command(
     summary = run(target, **options)
 
     def text(width: int | None) -> str:
-        from memlens.render.summary import to_formulas, to_like, to_text
+        from memlens.render.summary import to_text
+        from memlens.render.summary_formulas import to_formulas
+        from memlens.render.summary_like import to_like
 
         if formulas:
-            return to_formulas(summary)
+            return to_formulas(summary, width)
         if like:
-            return to_like(summary, summary.like or like)
+            return to_like(summary, summary.like or like, width)
         level = DEFAULT_DEPTH if depth is None else depth
         return to_text(summary, width=width, depth=level, columns=shown, sort=sort)
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memlens.errors import UsageError
-from memlens.render.summary import to_formulas, to_like, to_text
+from memlens.render.summary import to_text
+from memlens.render.summary_formulas import to_formulas
 from memlens.render.summary_html import to_html
+from memlens.render.summary_like import to_like
 from memlens.summaries.sizes import shape_spec
 from memlens.summaries.summarise import summarise
 from memlens.summaries.summary import Summary
@@ -29,9 +31,9 @@ class ModelSummary(Summary):
     row_settings: tuple[str, ...] = field(default=("var_names", "depth"))
 
     def __str__(self) -> str:
-        if self.like:
-            return to_like(self, self.like)
         width = shutil.get_terminal_size((120, 24)).columns
+        if self.like:
+            return to_like(self, self.like, width)
         return to_text(
             self, width=width, depth=self.depth, columns=self.columns, row_settings=self.row_settings
         )

@@ -1,20 +1,20 @@
-"""A `Summary` as text: the tree with its columns, the totals, the formulas, other tools' numbers."""
+"""A `Summary` as text: the tree with its columns, then the totals."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable
 
 from memlens.model import Assumption
-from memlens.summaries.like import Like
 from memlens.summaries.rows import Row, Totals
 from memlens.summaries.summary import Summary
 from memlens.summaries.view import COLUMNS, DEFAULT_COLUMNS, DEFAULT_DEPTH, fold, ordered
-from memlens.units import format_bytes, format_count, format_mib
+from memlens.units import format_bytes, format_count
 
 NOTHING = "--"
 GAP = "  "
-NAME_SHARE = 3  # a layer's name gets a third of the width before a column that nobody asked for
+NAME_SHARE = 0.4  # of the width, for a layer's name, before a column that nobody asked for
 NARROWEST_NAME = 20
 LEFT = {"input_size", "output_size", "kernel_size", "trainable", "dtype"}
 
@@ -44,7 +44,8 @@ def to_text(
     cells = table_cells(rows, columns or DEFAULT_COLUMNS, summary.totals)
     lines = table(heading, names, cells, width, fixed=bool(columns))
     rule = "=" * max(map(len, lines))
-    return "\n".join([rule, lines[0], rule, *lines[1:], rule, *totals_lines(summary), rule, *notes(summary)])
+    below = wrapped([*totals_lines(summary), rule, *notes(summary)], width)
+    return "\n".join([rule, lines[0], rule, *lines[1:], rule, *below])
 
 
 # the tree --------------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def table(
     def room() -> int:
         return (width or math.inf) - sum(widths[name] + len(GAP) for name in shown)  # type: ignore[return-value]
 
-    while not fixed and len(shown) > 1 and room() < min(natural, (width or 0) // NAME_SHARE):
+    while not fixed and len(shown) > 1 and room() < min(natural, (width or 0) * NAME_SHARE):
         shown.pop()
     wide = natural if width is None else max(min(natural, room()), NARROWEST_NAME)
     rows = [[heading, *(COLUMNS[name] for name in shown)]]
@@ -189,6 +190,18 @@ def cut(text: str, width: int) -> str:
     return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
 
 
+def wrapped(lines: Iterable[str], width: int | None, indent: int = 2) -> list[str]:
+    """The lines, those wider than `width` broken at spaces and indented from the second part on."""
+    if width is None:
+        return list(lines)
+    break_at = max(width, indent + 24)  # a narrower column is no text any more
+    return [
+        part
+        for line in lines
+        for part in (textwrap.wrap(line, break_at, subsequent_indent=" " * indent) or [""])
+    ]
+
+
 # totals ----------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +216,7 @@ def scaled(count: int) -> str:
 def totals_lines(summary: Summary) -> list[str]:
     """torchinfo's labels where they mean the same, and bytes as bytes."""
     totals = summary.totals
+    outputs = sum(row.output_bytes for row in summary.rows)
     lines = [
         f"Total params: {format_count(totals.params)}",
         f"Trainable params: {format_count(totals.trainable_params)}",
@@ -211,6 +225,7 @@ def totals_lines(summary: Summary) -> list[str]:
         f"Input size: {format_bytes(totals.input_bytes)}",
         f"Params size: {format_bytes(totals.param_bytes)}",
         f"Buffers size: {format_bytes(totals.buffer_bytes)}",
+        f"Outputs, all of them: {format_bytes(outputs)}",
         f"Kept for backward: {format_bytes(totals.kept_bytes)}{kept_of(summary)}",
     ]
     if summary.weight_copies_bytes:
@@ -241,73 +256,3 @@ def notes(summary: Summary) -> list[str]:
 
 def assumption_text(assumption: Assumption) -> str:
     return f"{assumption.what} ({assumption.why})"
-
-
-# formulas --------------------------------------------------------------------------------------------------
-
-_WHAT = {"params": "params", "macs": "mult-adds", "output": "output", "kept": "kept"}
-
-
-def to_formulas(summary: Summary) -> str:
-    """How every number of every row comes about, a block a row, then the totals."""
-    blocks = []
-    for row in summary.rows:
-        if row.formulas:
-            blocks.append(f"{row.path or row.type} ({row.type}){mark(row)}" if row.path else row.type)
-            blocks += (f"  {line}" for line in formula_lines(row))
-    return "\n".join([*blocks, "", *totals_lines(summary), *notes(summary)])
-
-
-def formula_lines(row: Row) -> list[str]:
-    """`params   C_in × C_out × K × K + C_out = 3 × 64 × 3 × 3 + 64 = 1,792`."""
-    lines = []
-    for formula in row.formulas:
-        result = format_count(formula.result)
-        if formula.what in ("output", "kept"):
-            result += f" B = {format_bytes(formula.result)}"
-        lines.append(f"{_WHAT[formula.what]:<10}{formula.symbols} = {formula.values} = {result}")
-    return lines
-
-
-# other tools -----------------------------------------------------------------------------------------------
-
-
-def to_like(summary: Summary, tool: str, width: int | None = None) -> str:
-    """What `tool` would print, the truth beside it, and for every output why they differ."""
-    like = summary.likes[tool]
-    totals = summary.totals
-    together = totals.param_bytes + totals.buffer_bytes + totals.kept_bytes
-    batch = sum(k.bytes for row in summary.rows for k in row.kept if k.what == "input")
-    buffers = sum(k.bytes for row in summary.rows for k in row.kept if k.what == "buffer")
-    together += totals.input_bytes - batch - buffers
-    unit = "MB = 2^20 bytes" if tool == "torchsummary" else "MB = 10^6 bytes"
-    lines = [
-        f"Total params: {format_count(totals.params)}",
-        f"{f'What {tool} prints ({unit})':<44}What it is in memory",
-        f"{f'Input size (MB): {like.input_mb:.2f}':<44}{format_mib(totals.input_bytes)} batch",
-        f"{f'Forward/backward pass size (MB): {like.forward_backward_mb:.2f}':<44}"
-        f"{format_mib(totals.kept_bytes, precision=3)} kept for backward",
-        f"{f'Params size (MB): {like.params_mb:.2f}':<44}{format_mib(totals.param_bytes)} parameters",
-        f"{f'Estimated Total Size (MB): {like.total_mb:.2f}':<44}{format_mib(together)} of these together, "
-        "each byte once",
-        "",
-        "Neither is what a step needs: gradients, optimizer and temporaries come on top (memlens predict).",
-        "",
-        *differences(like, width),
-    ]
-    return "\n".join(lines)
-
-
-def differences(like: Like, width: int | None) -> list[str]:
-    """One line an output: what the tool counts, what of it is kept, why."""
-    lines = [("output of", f"{like.tool} counts", "kept", "why")]
-    lines += (
-        (d.path or "(the model)", size(d.counted_bytes), size(d.kept_bytes), d.why) for d in like.differences
-    )
-    sums = [sum(getattr(d, name) for d in like.differences) for name in ("counted_bytes", "kept_bytes")]
-    lines.append(("sum", size(sums[0]), size(sums[1]), ""))
-    widths = [max(len(line[i]) for line in lines) for i in range(3)]
-    return [
-        f"{path:<{widths[0]}}  {counted:>{widths[1]}}  {kept:>{widths[2]}}  {why}".rstrip()
-        for path, counted, kept, why in lines
-    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memlens.summaries.record import Node
+from memlens.summaries.nodes import Node
 
 LONGEST_BODY = 64  # rows of a loop's body that are looked for
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 if TYPE_CHECKING:
-    from memlens.summaries.record import Node, Shape
+    from memlens.summaries.nodes import Node, Shape
     from memlens.summaries.rows import Kept
 
 
@@ -66,14 +66,13 @@ def _letters(shape: Shape) -> str:
 
 
 def _origin(kept: Kept, node: Node) -> str:
-    """What the kept tensor is to the row."""
-    if kept.what != "activation":
-        return {"input": "the batch", "buffer": "a buffer", "host": "on the host"}[kept.what]
-    if kept.dtype == "bool":
-        return "a mask"
-    if any(shape == kept.shape for shape, _ in node.inputs):
-        return "its input" if all(s != kept.shape for s, _ in node.outputs) else "its input or output"
-    return "its output" if any(shape == kept.shape for shape, _ in node.outputs) else "for its backward"
+    """Whose tensor it is that the row keeps."""
+    known = {"input": "the batch", "buffer": "a buffer", "host": "on the host", "held": "held by the graph"}
+    if kept.what in known:
+        return known[kept.what]
+    if kept.source is None:
+        return f"{kept.dtype}, made for its backward"
+    return "its output" if kept.source == node.path else f"the output of {kept.source or 'the model'}"
 
 
 def _output(node: Node) -> Iterator[Formula]:

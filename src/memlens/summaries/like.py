@@ -15,7 +15,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from memlens.summaries.record import Output, Recorder, Saved
+from memlens.summaries.nodes import Output, Saved
+from memlens.summaries.record import Recorder
 from memlens.units import MIB
 
 MB = 10**6
@@ -28,6 +29,7 @@ OTHER_SIZE = "counted by its shape: {} as large as what is kept"
 BATCH = "the batch, kept for the first layer's gradient: the tool has it as input size only"
 BUFFER = "not seen: a buffer that backward reads"
 HOST = "not seen: a number on the host"
+HELD = "not seen: held by the graph, for checkpointing or by a custom function"
 OPERATOR = "not seen: the output of an operator, {}"
 MODULE = "not counted: the output of {}, by the tool's rule"
 INSIDE = "not seen: made inside {} for its backward"
@@ -77,12 +79,13 @@ def _like(
     outputs = sum(size for _, size, _ in counted)
     total = input_bytes + outputs + param_bytes
     input_mb, outputs_mb, params_mb, total_mb = (n / unit for n in (input_bytes, outputs, param_bytes, total))
-    why = tuple(_differences(recorder, counted))
+    order = {node.path: number for number, node in reversed(list(enumerate(recorder.base.walk())))}
+    why = tuple(sorted(_differences(recorder, counted), key=lambda found: order.get(found.path, 0)))
     return Like(tool, unit, input_mb, outputs_mb, params_mb, total_mb, why)
 
 
 def _differences(recorder: Recorder, counted: list[Counted]) -> Iterator[Difference]:
-    """First what the tool counts, call by call, then what is kept and it does not."""
+    """What the tool counts, call by call, and what is kept that it does not count."""
     saved = {id(item.entry): item for node in recorder.base.walk() for item in node.saved if item.entry}
     first: dict[int, str] = {}
     for path, size, outputs in counted:
@@ -105,7 +108,7 @@ def _differences(recorder: Recorder, counted: list[Counted]) -> Iterator[Differe
 
 def _unseen(recorder: Recorder, item: Saved) -> str:
     """Why a tool that looks at modules' outputs does not count a storage that is kept."""
-    known = {"input": BATCH, "buffer": BUFFER, "host": HOST}.get(recorder.what(item))
+    known = {"input": BATCH, "buffer": BUFFER, "host": HOST, "held": HELD}.get(recorder.what(item))
     if known:
         return known
     maker = recorder.maker(item)

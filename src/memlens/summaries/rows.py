@@ -11,17 +11,22 @@ from torch import Tensor, nn
 from memlens.model import Alloc, Category, Free
 from memlens.summaries.collapse import collapse
 from memlens.summaries.formulas import Formula, formulas_of
-from memlens.summaries.record import Node, Recorder, Saved, Shape, Spec
+from memlens.summaries.nodes import Node, Saved, Shape, Spec
+from memlens.summaries.record import Recorder
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A storage that a row keeps for backward. `what` is activation, input, buffer or host."""
+    """A storage that a row keeps for backward. `what` is activation, input, buffer, host or held.
+
+    `source` is the path of the row that returned it, None where the row made it inside itself.
+    """
 
     shape: Shape
     dtype: str
     bytes: int
     what: str
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,7 @@ def build_rows(recorder: Recorder) -> tuple[Row, ...]:
         for node in recorder.root.walk():
             if node.kind == "operator":
                 node.path = _unique(node.path, names)
+        for node in recorder.root.walk():
             repeated = node.module is not None and id(node.module) in seen
             seen.add(id(node.module))
             kept = tuple(_kept(saved, recorder) for saved in node.saved)
@@ -202,16 +208,18 @@ def assign_kept(recorder: Recorder) -> None:
 
     Parameters are no activations, and the copies of weights that autocast caches are counted apart.
     """
-    storages = recorder.sim.ledger.storages
     weights = {p.untyped_storage()._cdata for p in recorder.model.parameters()} | recorder.weights
     for saved in recorder.saved.values():
-        gone = saved.entry is not None and storages.get(saved.key) is not saved.entry
+        gone = saved.entry is not None and recorder.alive.get(saved.key) is not saved.entry
         if not gone and saved.key not in weights and saved.key not in recorder.cast_weights:
             saved.node.saved.append(saved)
 
 
 def _kept(saved: Saved, recorder: Recorder) -> Kept:
-    return Kept(saved.shape, str(saved.dtype).removeprefix("torch."), saved.nbytes, recorder.what(saved))
+    dtype = str(saved.dtype).removeprefix("torch.")
+    maker = recorder.maker(saved)
+    source = None if maker is None else maker.final.path
+    return Kept(saved.shape, dtype, saved.nbytes, recorder.what(saved), source)
 
 
 def set_transients(recorder: Recorder) -> None:
@@ -220,10 +228,10 @@ def set_transients(recorder: Recorder) -> None:
     A library's workspace that stays for good (cuBLAS) is nobody's temporary; a weight's copy is autocast's.
     """
     kept = {
-        saved.entry.alloc.id
+        saved.allocation
         for node in recorder.base.walk()
         for saved in node.saved
-        if saved.entry is not None and saved.entry.alloc is not None
+        if saved.allocation is not None
     }
     kept.update(number for number, _ in recorder.cast_weights.values())
     events = recorder.sim.events[recorder.start :]

@@ -23,6 +23,7 @@ from memlens.scenarios.training import autocast, check_call, forward
 from memlens.simulation import simulate
 from memlens.simulation.mixing import is_mix
 from memlens.summaries.call import GPU, as_call, batch_bytes, describe, moved
+from memlens.summaries.held import find_held
 from memlens.summaries.like import TOOLS, build_likes
 from memlens.summaries.record import Recorder, tensors_in
 from memlens.summaries.rows import build_rows, build_totals
@@ -117,12 +118,12 @@ def _summarise(asked: Asked, stays: Assumption | None = None) -> Summary:
         if stays is not None:
             sim.assume(stays)
         with watching(recorder, stays is not None), autocast(asked.scenario):
-            outputs = forward(model, args, named)
+            returned = [forward(model, args, named)]
+        find_held(recorder, returned)
         with torch._C.DisableTorchFunction():
             rows = build_rows(recorder)
             likes = build_likes(recorder, batch)
             input_bytes, described = batch_bytes(batch), tuple(describe(tensor) for tensor in batch)
-        del outputs
     return Summary(
         asked.target.name, asked.mode, asked.scenario.batch_size if asked.input_data is None else None,
         described, rows, build_totals(rows, input_bytes), recorder.weight_copies_bytes, likes, asked.like,
