@@ -146,6 +146,7 @@ def test_a_record_is_not_overwritten(tmp_path: Path) -> None:
         (["--linez", "x"], "has no option '--linez'"),
         (["--python-level", "true"], "not run as a Python script"),
         (["-T", "0", "true"], "an interval of 0.0 s"),
+        (["-o", "no/such/x.memlens", "true"], "cannot write no/such/x.memlens"),
         ([], "no program was named"),
     ],
 )

@@ -158,11 +158,11 @@ def test_a_flood_of_output_is_not_held_up(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_stops_the_record_not_the_program(tmp_path: Path) -> None:
-    """With room for 2,000 bytes the record is cut at its last whole frame, one line says so, and the program
+    """With room for 1,200 bytes the record is cut at its last whole frame, one line says so, and the program
     ends as it would."""
     (tmp_path / "program.py").write_text("import time, sys\ntime.sleep(0.6)\nsys.exit(6)\n")
     code = (
-        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (1200, 1200))\n"
         "from memlens.cli import main\n"
         "main(['run', '-T', '0.01', '-o', 'x.memlens', '--nopython', sys.executable, 'program.py'])\n"
     )

@@ -1,21 +1,27 @@
-"""What `run` and `attach` share: their options, the record they write, what they say at the end."""
+"""What `run` and `attach` share: their options, the record they write, what they say at the end.
+
+A program waits for what is imported at the top; the rest is loaded while it runs.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from memlens.errors import UsageError
-from memlens.measure.recording import OnTick, OpenSink, Recording, Settings
-from memlens.model import usage
-from memlens.records import folder, mprofile, native
-from memlens.render.timeline import describe
+from memlens.errors import RecordError, UsageError
+from memlens.measure.launch import Settings
+from memlens.records import folder
+
+if TYPE_CHECKING:
+    from memlens.measure.recording import OnTick, OpenSink, Recording, Sink
+    from memlens.model import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,10 +99,11 @@ class Options:
             raise UsageError(
                 f"{path} exists and would be overwritten", hint="use --force, or another -o FILE"
             )
-        figure, whole = BACKENDS[self.backend], self.include_children
-        if path.suffix == mprofile.EXTENSION:
-            return path, lambda trace: mprofile.Writer(path, trace, figure, whole)
-        return path, lambda trace: native.Writer(path, trace)
+        if not os.access(path.parent, os.W_OK) or path.is_dir():
+            raise RecordError(
+                f"cannot write {path}: {path.parent.resolve()} is no directory that we may write to"
+            )
+        return path, lambda trace: open_record(path, trace, BACKENDS[self.backend], self.include_children)
 
     @contextmanager
     def display(self, relay: bool) -> Iterator[tuple[OnTick | None, dict[str, int]]]:
@@ -111,6 +118,9 @@ class Options:
 
     def conclude(self, recording: Recording, path: Path) -> None:
         """Say what came out: a few lines on standard error, or JSON on standard output."""
+        from memlens.model import usage
+        from memlens.render.timeline import describe
+
         if recording.sink_error:
             click.echo(f"memlens: {recording.sink_error}", err=True)
         found = usage(recording.trace)
@@ -119,3 +129,12 @@ class Options:
         elif not self.quiet:
             notes = "".join(f"\n  note: {note.what}: {note.why}" for note in recording.trace.assumptions)
             click.echo(f"memlens: {describe(found)}{notes}\n  record: {path}", err=True)
+
+
+def open_record(path: Path, trace: Trace, figure: str, include_children: bool) -> Sink:
+    """A growing record in the format of its name's ending."""
+    from memlens.records import mprofile, native
+
+    if path.suffix == mprofile.EXTENSION:
+        return mprofile.Writer(path, trace, figure, include_children)
+    return native.Writer(path, trace)

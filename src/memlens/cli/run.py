@@ -11,7 +11,7 @@ import click
 from memlens.cli.recording import Options, recording_options
 from memlens.errors import MissingExtra, UsageError
 from memlens.measure import programs
-from memlens.measure.recording import record_program
+from memlens.measure.launch import record_program
 
 SOURCE = Path(__file__).parents[2]  # where `memlens` lies, for an interpreter that does not have it
 

@@ -148,17 +148,17 @@ class Waiter:
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+        self.process = process
         self._descriptor = _pidfd(process.pid)
         self.largest_process_bytes: int | None = None
 
     def wait(self, seconds: float) -> bool:
         """Whether the program has ended, after at most `seconds`."""
-        if self._process.returncode is not None:
+        if self.process.returncode is not None:
             return True
         if self._descriptor is None:
             try:
-                self._process.wait(max(seconds, 0))
+                self.process.wait(max(seconds, 0))
             except subprocess.TimeoutExpired:
                 return False
             return True
@@ -169,8 +169,8 @@ class Waiter:
 
     def _reap(self) -> None:
         own = _own_peak()
-        _, status, usage = os.wait4(self._process.pid, 0)
-        self._process.returncode = os.waitstatus_to_exitcode(status)
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
         os.close(self._descriptor or 0)
         # between its start and its exec the program was a copy of us: a mark not above ours tells nothing
         peak = usage.ru_maxrss * 1024

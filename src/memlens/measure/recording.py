@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from memlens.errors import RecordError, UsageError
 from memlens.measure import programs
-from memlens.measure.channel import VARIABLE, Listener
+from memlens.measure.channel import Listener
 from memlens.measure.gpus import Gpus
+from memlens.measure.launch import Settings, Started
 from memlens.measure.readers import reader_for
 from memlens.measure.sampler import Sampler, now_us
 from memlens.model import Assumption, Mark, Process, Sample, Span, Trace
@@ -37,26 +35,18 @@ class Sink(Protocol):
 OpenSink = Callable[[Trace], Sink]  # opens a record that begins with what the trace knows by then
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to record. `figure` is a key of model.FIGURES; `timeout_s` ends the recording, not the program."""
-
-    interval_s: float = 0.1
-    figure: str = "rss"
-    include_children: bool = False  # show the sum over processes instead of each
-    timeout_s: float | None = None
-    inside: dict[str, object] = field(default_factory=dict)  # options of bootstrap.py
-    exact: bool = False  # every allocation, through memray
-    bare: bool = False  # start the program as it is, with nothing of ours inside
-
-
 class Recording:
     """A trace that grows, and the file that grows with it. When the file cannot, the trace goes on."""
 
     def __init__(self, open_sink: OpenSink | None, trace: Trace) -> None:
         self.trace = trace
-        self.sink = open_sink(trace) if open_sink is not None else None
+        self.sink: Sink | None = None
         self.sink_error: str | None = None
+        if open_sink is not None:
+            try:
+                self.sink = open_sink(trace)
+            except RecordError as error:
+                self.sink_error = str(error)
         self.top_lines: list[tuple[str, int]] = []
         self._known: set[int] = set()  # id() of the processes in the trace, which keeps them alive
         self.lines: list[dict[str, Any]] = []  # `LineTable.to_dict()`, as of the last time they were told
@@ -129,43 +119,25 @@ class Recording:
 OnTick = Callable[[Recording], None]
 
 
-def record_program(
-    program: programs.Program,
-    settings: Settings,
-    open_sink: OpenSink | None = None,
-    on_tick: OnTick | None = None,
-    streams: Mapping[str, int] | None = None,
+def watch(
+    started: Started, settings: Settings, open_sink: OpenSink | None, on_tick: OnTick | None
 ) -> Recording:
-    """Run a program to its end and record it. Its exit code is the trace's metadata `exit_code`.
-
-    `streams` gives descriptors for its "stdout" and "stderr" where they are not to be ours.
-    """
-    recording = Recording(open_sink, Trace("measured", metadata=_metadata(settings, program.words)))
-    with tempfile.TemporaryDirectory(prefix="memlens-") as folder:
-        channel, capture = os.path.join(folder, "channel"), os.path.join(folder, "capture")
-        open(channel, "wb").close()
-        options = {"interval": settings.interval_s, **settings.inside}
-        if settings.exact:
-            options["exact"] = capture
-        argv = program.argv(None if settings.bare else options)
-        environment = {**os.environ, VARIABLE: channel}
-        with (
-            Listener(channel) as listener,
-            programs.started(argv, environment, streams or {}) as process,
-        ):
-            waiter = programs.Waiter(process)
-            root = Process(process.pid, programs.name(program), None, now_us())
-            recording.add(root)
-            sampler = Sampler(root, reader_for(process.pid), every_share=settings.figure in ("pss", "uss"))
-            _follow(sampler, recording, settings, waiter.wait, lambda: recording.hear(listener), on_tick)
-            while not waiter.wait(3600):
-                pass  # the recording timed out; the program has not ended
-            recording.hear(listener)
-            ended = sampler.finish(now_us(), process.returncode)
-            recording.metadata(largest_process_bytes=waiter.largest_process_bytes)
-        if settings.exact:
-            _add_allocations(recording, capture)
-        _end(recording, sampler, ended)
+    """Record a program that has just been started, to its end."""
+    recording = Recording(open_sink, Trace("measured", metadata=_metadata(settings, started.program.words)))
+    waiter = started.waiter
+    root = Process(waiter.process.pid, programs.name(started.program), None, started.started_us)
+    recording.add(root)
+    sampler = Sampler(root, reader_for(root.pid), every_share=settings.figure in ("pss", "uss"))
+    with Listener(started.channel) as listener:
+        _follow(sampler, recording, settings, waiter.wait, lambda: recording.hear(listener), on_tick)
+        while not waiter.wait(3600):
+            pass  # the recording timed out; the program has not ended
+        recording.hear(listener)
+    ended = sampler.finish(now_us(), waiter.process.returncode)
+    recording.metadata(largest_process_bytes=waiter.largest_process_bytes)
+    if started.capture is not None:
+        _add_allocations(recording, started.capture)
+    _end(recording, sampler, ended)
     return recording
 
 

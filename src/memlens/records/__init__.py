@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from memlens.errors import RecordError
-from memlens.model import Trace
+
+if TYPE_CHECKING:
+    from memlens.model import Trace
 
 
 class Format(NamedTuple):
