@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
+
+# one of them is there where an NVIDIA driver is; the second is WSL's. Looking spares loading NVML: 40 ms
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")
 
 
 class Gpus:
@@ -12,6 +17,9 @@ class Gpus:
         self.reason: str | None = None
         self._handles: list[Any] = []
         self._nvml = nvml
+        if nvml is None and sys.platform == "linux" and not any(map(os.path.exists, DRIVER_FILES)):
+            self.reason = "no NVIDIA driver is loaded here"
+            return
         try:
             if nvml is None:
                 import pynvml

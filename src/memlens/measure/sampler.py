@@ -13,7 +13,7 @@ from memlens.model import Process, Sample
 
 # PSS and USS make the kernel walk a program's page tables (0.3 ms for a small one, 50 ms for 10 GB): they and
 # NVML may take this share of the time, so that the program under measurement is not slowed by more
-COSTLY_SHARE = 0.005
+COSTLY_SHARE = 0.002
 
 
 def now_us() -> int:
