@@ -14,13 +14,10 @@ import contextlib
 import importlib
 import pkgutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from types import ModuleType
 from typing import Any
-
-import torch
 
 from memlens.model import Assumption
 
@@ -112,15 +109,3 @@ class _Late(MetaPathFinder):
             self.shims.apply(name)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
-
-
-def precision(sim: Any) -> str:
-    """The dtype that most bytes of parameters have: fp32, bf16, ...; empty without parameters."""
-    sizes: Counter[torch.dtype] = Counter()
-    for root in sim.attribution.roots():
-        for parameter in root.parameters():
-            sizes[parameter.dtype] += parameter.numel() * parameter.element_size()
-    if not sizes:
-        return ""
-    name = str(sizes.most_common(1)[0][0]).removeprefix("torch.")
-    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(name, name)

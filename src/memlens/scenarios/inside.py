@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels 
 
 from memlens.devices import Gpu
 from memlens.measure import bootstrap
+from memlens.model import Mark, Trace
 from memlens.records import native
 from memlens.scenarios import frameworks, preload
 from memlens.scenarios.complaints import Complaint, complain
 from memlens.scenarios.sandbox import refuse_questions, sandbox
-from memlens.scenarios.stops import Steps, Stop, counting
+from memlens.scenarios.stops import Steps, Stop, counting, precision
 from memlens.simulation import simulate
 from memlens.simulation.phases import settle
 from memlens.simulation.session import Simulation
@@ -89,7 +91,9 @@ class Inside:
                 return None
             if os.getpid() != self.pid:
                 self.exit(1)
-            return complain(error, self.name, self.job["host_bytes"], self.last_output())
+            last = self.last_output()
+            traceback.print_exception(error)
+            return complain(error, self.name, self.job["host_bytes"], last)
         if os.getpid() != self.pid:
             self.exit(0)
         return None
@@ -144,6 +148,8 @@ class Inside:
         trace = sim.trace
         trace.events = trace.events[:end]
         trace.marks = [mark for mark in trace.marks if mark.index <= end]
+        if steps.stopped and not self.late:
+            name_evaluation(trace)
         elapsed = time.perf_counter() - self.started
         result = {
             "error": complaint._asdict() if complaint else None,
@@ -151,7 +157,7 @@ class Inside:
             "stopped": steps.stopped,
             "steps": steps.taken,
             "optimizers": steps.names,
-            "precision": frameworks.precision(sim),
+            "precision": steps.precision or precision(sim),
             "operators": sim.operators,
             "elapsed_seconds": elapsed,
         }
@@ -160,6 +166,17 @@ class Inside:
         with open(path + ".part", "w", encoding="utf-8") as file:
             json.dump(result, file)
         os.rename(path + ".part", path)
+
+
+def name_evaluation(trace: Trace) -> None:
+    """What runs after the last optimizer step is no step's forward."""
+    last = max((n for n, mark in enumerate(trace.marks) if mark.name == "optimizer"), default=-1)
+    if last < 0:
+        return
+    trace.marks[last + 1 :] = [
+        Mark("evaluation", mark.index, 0) if mark.name == "forward" else mark
+        for mark in trace.marks[last + 1 :]
+    ]
 
 
 def card_in(job: dict[str, Any]) -> Gpu:

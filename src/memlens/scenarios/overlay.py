@@ -117,16 +117,25 @@ class Overlay:
         return _os_open(self.read(path), flags, mode)
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        if dir_fd is not None:  # a folder that was opened is where it is
+            _mkdir(path, mode, dir_fd=dir_fd)
+            return
         if self._full(path) is not None and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fsdecode(path))
         _mkdir(self.write(path), mode)
 
     def remove(self, path: Any, *, dir_fd: int | None = None) -> None:
         """A file of its own goes; one that was there before only seems to."""
-        self._take_away(path, _remove)
+        if dir_fd is not None:
+            _remove(path, dir_fd=dir_fd)
+        else:
+            self._take_away(path, _remove)
 
     def rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
-        self._take_away(path, _rmdir)
+        if dir_fd is not None:
+            _rmdir(path, dir_fd=dir_fd)
+        else:
+            self._take_away(path, _rmdir)
 
     def rmtree(self, path: Any, ignore_errors: bool = False, *args: Any, **kwargs: Any) -> None:
         if ignore_errors and not self.exists(path):

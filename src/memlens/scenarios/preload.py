@@ -19,21 +19,22 @@ def import_libraries(script: Path) -> None:
 
     What cannot be imported is left to the script, whose error is the one to show.
     """
-    for name in sorted(set(libraries(script, set()))):
+    for name, attribute in sorted(set(libraries(script, set()))):
         with suppress(Exception):
-            importlib.import_module(name)
+            module = importlib.import_module(name)
+            getattr(module, attribute, None)  # some libraries load their parts when they are asked for
 
 
-def libraries(path: Path, seen: set[Path]) -> Iterator[str]:
-    """Names of foreign modules in `path` and, through its imports, in the files beside it."""
+def libraries(path: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
+    """What `path` and, through its imports, the files beside it take from where: (module, name)."""
     if path in seen:
         return
     seen.add(path)
-    for name in imported_names(path):
+    for name, attribute in imported_names(path):
         top = name.partition(".")[0]
         spec = PathFinder.find_spec(top, [str(path.parent)])
         if spec is None:
-            yield name
+            yield name, attribute
             continue
         places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
         for place in places:
@@ -53,16 +54,16 @@ def own_files(place: Path, name: str) -> list[Path]:
     ]
 
 
-def imported_names(path: Path) -> set[str]:
-    """Every module that a file imports by an absolute name, also inside functions."""
+def imported_names(path: Path) -> set[tuple[str, str]]:
+    """Every module that a file imports by an absolute name, also in functions, and what it takes of it."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return set()
-    names: set[str] = set()
+    names: set[tuple[str, str]] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
+            names.update((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names.add(node.module)
+            names.update((node.module, alias.name) for alias in node.names)
     return names

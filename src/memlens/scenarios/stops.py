@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +30,9 @@ class Steps:
 
     def __init__(self, sim: Any, wanted: int, progress: Callable[[str], None]) -> None:
         self.sim, self.wanted, self.progress = sim, wanted, progress
-        self.counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.counts: list[int] = []  # of each optimizer, in the order in which they were made
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.precision = ""  # of most of the weights
         self.names: list[str] = []  # of the optimizers that stepped, in order
         self.stopped = False
         self.end = 0  # events up to the stop
@@ -37,7 +40,7 @@ class Steps:
     @property
     def taken(self) -> int:
         """Whole steps so far: those of the optimizer that stepped most."""
-        return max(self.counts.values(), default=0) or self.backwards
+        return max(self.counts, default=0) or self.backwards
 
     @property
     def backwards(self) -> int:
@@ -45,24 +48,28 @@ class Steps:
 
     @property
     def enough(self) -> bool:
-        if not self.counts or not any(self.counts.values()):
-            return not self.counts and self.backwards >= self.wanted
-        least, most = min(self.counts.values()), max(self.counts.values())
-        return least >= self.wanted or most >= PATIENCE * self.wanted
+        if not self.counts:
+            return self.backwards >= self.wanted
+        return min(self.counts) >= self.wanted or max(self.counts) >= PATIENCE * self.wanted
 
     def made(self, optimizer: Any) -> None:
-        self.counts[optimizer] = 0
+        self._numbers[optimizer] = len(self.counts)
+        self.counts.append(0)
 
     def step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.enough:
             self.stop()
 
     def step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+        if optimizer not in self._numbers:
+            self.made(optimizer)
+        number = self._numbers[optimizer]
+        self.counts[number] += 1
         name = type(optimizer).__name__
         if name not in self.names:
             self.names.append(name)
-        self.progress(f"step {self.counts[optimizer]} of {self.wanted} taken")
+        self.precision = self.precision or precision(self.sim)
+        self.progress(f"step {self.counts[number]} of {self.wanted} taken")
 
     def forward_begins(self, module: nn.Module, args: Any) -> None:
         if self.stopped or (module.training and torch.is_grad_enabled() and self.enough):
@@ -101,3 +108,15 @@ def counting(steps: Steps) -> Iterator[None]:
         torch.optim.Optimizer.__init__ = init
         for handle in handles:
             handle.remove()
+
+
+def precision(sim: Any) -> str:
+    """The dtype that most bytes of parameters have: fp32, bf16, ...; empty without parameters."""
+    sizes: Counter[torch.dtype] = Counter()
+    for root in sim.attribution.roots():
+        for parameter in root.parameters():
+            sizes[parameter.dtype] += parameter.numel() * parameter.element_size()
+    if not sizes:
+        return ""
+    name = str(sizes.most_common(1)[0][0]).removeprefix("torch.")
+    return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(name, name)

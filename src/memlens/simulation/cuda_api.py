@@ -107,6 +107,20 @@ class DeviceContext:
         """Nothing to switch back from."""
 
 
+class Generator(torch.Generator):
+    """A generator of the simulated device: a host's, which says otherwise; nothing is drawn from it there."""
+
+    def __new__(cls, device: Any = "cpu") -> Generator:
+        return super().__new__(cls, "cpu")
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self._device = as_device(device)
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+
 class _UseStream:
     """`with torch.cuda.stream(s):` allocations inside belong to that stream."""
 
@@ -122,6 +136,11 @@ class _UseStream:
         self.sim.stream = self.before
 
 
+# MiB of level-2 cache by compute capability: NVIDIA's architecture whitepapers (Volta, Turing TU104, Ampere
+# GA100 and GA102, Ada AD102 of the RTX 4090, Hopper, Blackwell GB202); timm's optimizers ask for it
+_L2_CACHE_MIB = {(7, 0): 6, (7, 5): 4, (8, 0): 40, (8, 6): 6, (8, 9): 72, (9, 0): 50, (12, 0): 96}
+
+
 def properties(sim: Simulation) -> SimpleNamespace:
     """What `torch.cuda.get_device_properties` gives, for the simulated card."""
     major, minor = sim.gpu.compute_capability
@@ -132,6 +151,7 @@ def properties(sim: Simulation) -> SimpleNamespace:
         total_memory=sim.gpu.memory_bytes,
         multi_processor_count=sim.gpu.multiprocessors or 0,
         warp_size=32,
+        L2_cache_size=_L2_CACHE_MIB.get((major, minor), 40) << 20,
         is_integrated=0,
         is_multi_gpu_board=0,
         max_threads_per_multi_processor=2048 if (major, minor) in ((7, 0), (8, 0), (9, 0), (10, 0)) else 1536,
@@ -318,6 +338,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,
         "torch.nn.parallel.comm.scatter": scatter,
+        "torch.Generator": Generator,
         "torch.set_default_device": set_default_device,
         "torch.get_default_device": lambda: mode.default_device(),
         "torch._has_compatible_shallow_copy_type": compatible,

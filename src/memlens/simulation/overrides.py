@@ -88,7 +88,8 @@ class _NoCompiler(types.ModuleType):
         """What optimizers call around a step: outside the compiler it does nothing."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # inspect looks at the __file__ of every module there is
+        # inspect looks at the __file__ of every module there is; __path__ is for importing a part of it
+        if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         return getattr(self.give_way(), name)
 

@@ -44,3 +44,19 @@ def checkpoints(shims: Shims, torch: ModuleType) -> dict[str, Any]:
         return load(f, "cpu", *args, **kwargs)
 
     return {"save": save, "load": load_again}
+
+
+@shim("safetensors.torch")
+def safetensors(shims: Shims, module: ModuleType) -> dict[str, Any]:
+    """The file that safetensors writes in Rust is a stub in the scratch folder; so is its content."""
+
+    def serialize(tensors: dict[str, Any], filename: Any, metadata: Any = None) -> None:
+        with open(filename, "wb") as file:
+            file.write(STUB)
+
+    def as_they_are(tensors: dict[str, Any], *_: Any) -> dict[str, Any]:
+        return dict(tensors)
+
+    table: dict[str, Any] = {"serialize_file": serialize}
+    # the helper's name differs between versions
+    return table | {name: as_they_are for name in ("_flatten", "_flatten_as_ptr") if hasattr(module, name)}
