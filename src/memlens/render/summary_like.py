@@ -31,10 +31,20 @@ def to_like(summary: Summary, tool: str, width: int | None = None) -> str:
         "",
         *(f"{theirs:<44}{ours}" for theirs, ours in pairs),
         "",
+        *stopped(like),
         "Gradients, optimizer states and temporaries of a step come on top: memlens predict.",
         "",
     ]
     return "\n".join([*wrapped(lines, width), *differences(like, width)])
+
+
+def stopped(like: Like) -> list[str]:
+    if like.stops is None:
+        return []
+    what = (
+        f"{like.tool} itself stops at {like.stops}, whose output is not a tensor or a flat tuple of tensors:"
+    )
+    return [f"{what} these are the numbers of its rules.", ""]
 
 
 def together(summary: Summary) -> int:

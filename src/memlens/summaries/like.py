@@ -21,6 +21,7 @@ from memlens.units import MIB
 
 MB = 10**6
 
+SUBTRACTED = "subtracted: the tool multiplies by -1 for every tensor of a tuple"
 AGAIN = "counted again: this memory was the output of {} already"
 TWICE = "counted twice, kept once"
 NOT_KEPT = "counted twice, not kept: no backward needs it"
@@ -59,6 +60,7 @@ class Like:
     params_mb: float
     total_mb: float
     differences: tuple[Difference, ...] = ()
+    stops: str | None = None  # the module at which the tool itself would fail
 
     def to_dict(self) -> dict[str, Any]:
         names = ("tool", "input_mb", "forward_backward_mb", "params_mb", "total_mb")
@@ -74,14 +76,20 @@ def build_likes(recorder: Recorder, inputs: list[Any]) -> dict[str, Like]:
 
 
 def _like(
-    tool: str, unit: int, recorder: Recorder, input_bytes: int, counted: list[Counted], param_bytes: int
+    tool: str,
+    unit: int,
+    recorder: Recorder,
+    input_bytes: int,
+    counted: list[Counted],
+    param_bytes: int,
+    stops: str | None = None,
 ) -> Like:
     outputs = sum(size for _, size, _ in counted)
     total = input_bytes + outputs + param_bytes
     input_mb, outputs_mb, params_mb, total_mb = (n / unit for n in (input_bytes, outputs, param_bytes, total))
     order = {node.path: number for number, node in reversed(list(enumerate(recorder.base.walk())))}
     why = tuple(sorted(_differences(recorder, counted), key=lambda found: order.get(found.path, 0)))
-    return Like(tool, unit, input_mb, outputs_mb, params_mb, total_mb, why)
+    return Like(tool, unit, input_mb, outputs_mb, params_mb, total_mb, why, stops)
 
 
 def _differences(recorder: Recorder, counted: list[Counted]) -> Iterator[Difference]:
@@ -93,17 +101,23 @@ def _differences(recorder: Recorder, counted: list[Counted]) -> Iterator[Differe
         new = [storage for storage in storages if storage not in first]
         kept = sum(saved[storage].nbytes for storage in new if storage in saved)
         if kept:
-            why = TWICE if 2 * kept == size else OTHER_SIZE.format(f"{size / kept:.2g} times")
+            why = TWICE if 2 * kept == size else OTHER_SIZE.format(f"{size / kept:,.2f} times")
+        elif size < 0:
+            why = SUBTRACTED
         elif storages and not new:
             why = AGAIN.format(first[storages[0]] or "the model")
         else:
             why = NOT_KEPT
         first.update(dict.fromkeys(new, path))
         yield Difference(path, size, kept, why)
+    unseen: dict[tuple[str, str], int] = {}
     for node in recorder.base.walk():
         for item in node.saved:
             if item.entry is None or id(item.entry) not in first:
-                yield Difference(node.path, 0, item.nbytes, _unseen(recorder, item))
+                key = node.path, _unseen(recorder, item)
+                unseen[key] = unseen.get(key, 0) + item.nbytes
+    for (path, why), size in unseen.items():
+        yield Difference(path, 0, size, why)
 
 
 def _unseen(recorder: Recorder, item: Saved) -> str:
@@ -123,27 +137,37 @@ def _unseen(recorder: Recorder, item: Saved) -> str:
 
 
 def torchsummary(recorder: Recorder, inputs: list[Any]) -> Like:
-    """Four bytes for every element; modules count at every call; the input is one product of all sizes."""
+    """Four bytes for every element; modules count at every call; the input is one product of all sizes.
+
+    The batch is -1 where nobody names one, and -1 in every tensor of a tuple, whose sizes are all multiplied:
+    what is negative is subtracted, and of the sum the absolute value is printed.
+    """
+    batch = inputs[0].shape[0] if inputs[0].dim() else 1
     counted: list[Counted] = []
-    params = 0
+    params, stops = 0, None
     for call in recorder.calls:
         if isinstance(call.module, (nn.Sequential, nn.ModuleList)) or call.module is recorder.model:
             continue
-        outputs = list(_in_lists(call.output))
-        elements = math.prod(size for out in outputs for size in out.shape)
+        outputs = call.output if isinstance(call.output, list) else [call.output]
+        if not call.takes_tensor or not all(isinstance(output, Output) for output in outputs):
+            stops = stops or call.node.path
+            outputs = list(_in_lists(outputs))
+        first = -1 if batch == 1 or isinstance(call.output, list) else batch
+        elements = math.prod(first * math.prod(output.shape[1:]) for output in outputs)
         counted.append((call.node.path, 2 * 4 * elements, outputs))
         owned = [getattr(call.module, name, None) for name in ("weight", "bias")]
         params += sum(tensor.numel() for tensor in owned if isinstance(tensor, Tensor))
-    input_bytes = 4 * math.prod(n for tensor in inputs for n in tensor.shape[1:]) * inputs[0].shape[0]
-    return _like("torchsummary", MIB, recorder, input_bytes, counted, 4 * params)
+    if sum(size for _, size, _ in counted) < 0:
+        counted = [(path, -size, outputs) for path, size, outputs in counted]
+    input_bytes = 4 * math.prod(n for tensor in inputs for n in tensor.shape[1:]) * batch
+    return _like("torchsummary", MIB, recorder, input_bytes, counted, 4 * params, stops)
 
 
 def _in_lists(output: Any) -> Iterator[Output]:
-    """The tensors of an output; a tuple's sizes all go into one product in torchsummary."""
     if isinstance(output, Output):
         yield output
-    elif isinstance(output, list):
-        for item in output:
+    elif isinstance(output, (list, dict)):
+        for item in output.values() if isinstance(output, dict) else output:
             yield from _in_lists(item)
 
 

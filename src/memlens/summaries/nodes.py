@@ -114,3 +114,4 @@ class Call:
     module: nn.Module
     node: Node
     output: Any  # Outputs in lists and dicts, nested as the module returned them
+    takes_tensor: bool  # whether its first argument is one

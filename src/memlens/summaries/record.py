@@ -91,12 +91,13 @@ class Recorder:
         parent.children.append(node)
         self.top = node
 
-    def end_module(self, module: nn.Module, output: Any) -> None:
+    def end_module(self, module: nn.Module, args: Any, output: Any) -> None:
         node = self.top
         with _no_modes():
             self.settle()
             self._returned(node, output)
-            self.calls.append(Call(module, node, self._structure(output)))
+            takes_tensor = bool(args) and isinstance(args[0], Tensor)
+            self.calls.append(Call(module, node, self._structure(output), takes_tensor))
         self.top = node.parent or self.base
 
     def begin_operator(self, name: str, args: Any, kwargs: Mapping[str, Any]) -> Node:

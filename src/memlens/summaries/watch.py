@@ -21,9 +21,7 @@ def watching(recorder: Recorder, stays: bool = False) -> Iterator[None]:
     """
     handles = [
         hooks.register_module_forward_pre_hook(recorder.begin_module),
-        hooks.register_module_forward_hook(
-            lambda module, args, output: recorder.end_module(module, output), always_call=True
-        ),
+        hooks.register_module_forward_hook(recorder.end_module, always_call=True),
     ]
     try:
         with contextlib.ExitStack() as stack:
