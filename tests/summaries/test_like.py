@@ -32,7 +32,7 @@ class Attends(nn.Module):
 
 @pytest.mark.parametrize(("batch", "passes", "total"), [(1, 1023.50, 1025.63), (4, 1026.00, 1028.50)])
 def test_torchsummary_multiplies_the_tensors_of_a_tuple(batch: int, passes: float, total: float) -> None:
-    """64 x 512 times 64 x 64 elements, from which its other outputs are subtracted unless a batch is named."""
+    """64 x 512 times 64 x 64 elements; the other outputs are subtracted unless a batch is named."""
     like = summarise(Attends(), inputs=(64, 512), batch_size=batch).likes["torchsummary"]
     assert f"{like.forward_backward_mb:.2f} {like.total_mb:.2f}" == f"{passes:.2f} {total:.2f}"
     assert sum(d.counted_bytes for d in like.differences) == passes * MIB
@@ -66,6 +66,6 @@ def test_where_torchsummary_itself_would_stop_is_said(layer: nn.Module) -> None:
     ],
 )
 def test_torchinfo(model: nn.Module, data: torch.Tensor, numbers: tuple[float, float]) -> None:
-    """Repeated layers, tied weights (twice), parameters outside layers (none), the first tensor of a tuple."""
+    """Repeated layers, tied weights twice, parameters outside layers not, a tuple by its first tensor."""
     like = summarise(model, input_data=data).likes["torchinfo"]
     assert (like.forward_backward_mb, like.params_mb) == numbers

@@ -41,10 +41,12 @@ def to_like(summary: Summary, tool: str, width: int | None = None) -> str:
 def stopped(like: Like) -> list[str]:
     if like.stops is None:
         return []
-    what = (
-        f"{like.tool} itself stops at {like.stops}, whose output is not a tensor or a flat tuple of tensors:"
-    )
-    return [f"{what} these are the numbers of its rules.", ""]
+    where = like.stops or "the model"
+    return [
+        f"{like.tool} itself stops at {where}, which takes or returns something nested: "
+        "these are the numbers of its rules.",
+        "",
+    ]
 
 
 def together(summary: Summary) -> int:
