@@ -72,3 +72,10 @@ def test_a_process_too_short_to_be_sampled_is_known_of() -> None:
     assert usage(trace).largest_process_bytes == 999
     trace.metadata["largest_process_bytes"] = 305
     assert usage(trace).largest_process_bytes is None
+
+
+def test_a_program_too_short_for_a_sample_has_its_mark() -> None:
+    """Without any sample the peak is the system's mark, where the program could tell it."""
+    trace = Trace("measured", processes=[Process(7, "hello.py", None, 0, 9, peak_rss_bytes=77)])
+    found = usage(trace)
+    assert (found.program["rss"].bytes, found.program["rss"].readings, found.elapsed_us) == (77, 0, 9)

@@ -92,6 +92,8 @@ def usage(trace: Trace) -> Usage:
             program[figure] = _peak(own[0], started)
         if found:
             whole[figure] = _peak(total(found) if len(found) > 1 else found[0], started)
+    if not known and trace.processes and (mark := trace.processes[0].peak_rss_bytes):
+        program["rss"] = whole["rss"] = Peak(mark, None, 0)  # too short for a sample; its mark is known
     return Usage(
         str(trace.metadata.get("command", "")),
         started,
