@@ -112,6 +112,20 @@ def test_a_mask_of_the_host_selects_on_the_device() -> None:
     assert sim.trace.assumptions == []
 
 
+def test_checks_that_all_is_well_are_taken_to_pass() -> None:
+    """Distributions find their parameters valid; `any`, which looks for trouble, finds none."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        x = torch.randn(4, 5, device="cuda")
+        assert torch.distributions.Categorical(logits=x).sample().shape == (4,)
+        assert torch.distributions.Normal(x, x.exp()).rsample().shape == (4, 5)
+        assert not torch.isnan(x).any()
+        window = torch.hann_window(128, device="cuda")
+        spectrum = torch.stft(torch.randn(1024, device="cuda"), 128, window=window, return_complex=True)
+        assert torch.istft(spectrum, 128, window=window).shape == (1024,)
+    reads = [told.what for told in sim.trace.assumptions if "read from the device" in told.what]
+    assert [read.split()[-1] for read in reads] == ["True", "True", "False", "False"]
+
+
 @pytest.mark.zoo
 def test_boxes_are_all_kept() -> None:
     """torchvision's nms keeps at most every box, and its other operators have fixed sizes."""

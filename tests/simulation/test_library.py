@@ -145,6 +145,49 @@ def test_channels_last_stays_channels_last() -> None:
         assert layer.weight.grad.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_generators_of_the_device() -> None:
+    """`torch.Generator("cuda")` exists, says cuda, and is accepted by factories."""
+    with memlens.simulate(gpu="A100 40GB"):
+        generator = torch.Generator("cuda").manual_seed(3)
+        assert generator.device.type == "cuda"
+        assert isinstance(generator, torch.Generator)
+        assert isinstance(torch.default_generator, torch.Generator)
+        assert torch.randn(4, device="cuda", generator=generator).is_cuda
+        assert torch.randint(0, 5, (4,), device="cuda", generator=generator).is_cuda
+
+
+def test_markers_do_nothing_and_graphs_are_refused() -> None:
+    """NVTX ranges cost nothing; capturing a CUDA graph is refused in one sentence."""
+    with memlens.simulate(gpu="A100 40GB"):
+        torch.cuda.nvtx.range_push("step")
+        torch.cuda.nvtx.range_pop()
+        with pytest.raises(UnsupportedOperator, match="CUDA graphs"):
+            torch.cuda.CUDAGraph()
+
+
+def test_nested_tensors_are_refused_by_name() -> None:
+    """Strided nested tensors have no meta kernels."""
+    with memlens.simulate(gpu="A100 40GB"), pytest.raises(UnsupportedOperator, match="nested"):
+        torch.nested.nested_tensor([torch.ones(2, 3, device="cuda"), torch.ones(4, 3, device="cuda")])
+
+
+@pytest.mark.parametrize(("views", "mib"), [(False, 4), (True, 0)])
+def test_one_rank_of_data_parallel_training(views: bool, mib: int) -> None:
+    """DistributedDataParallel: buckets of all gradients' size, unless gradients are views of them."""
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no distributed package")
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        layer = nn.Linear(1024, 1024, bias=False).cuda()
+        start = torch.cuda.memory_allocated()
+        model = nn.parallel.DistributedDataParallel(layer, device_ids=[0], gradient_as_bucket_view=views)
+        assert torch.cuda.memory_allocated() - start == mib * MIB
+        with model.no_sync():
+            model(torch.empty(2, 1024, device="cuda")).sum().backward()
+        assert list(model.state_dict()) == ["module.weight"]
+        assert layer.weight.grad.is_cuda
+    assert "one rank" in sim.trace.assumptions[0].what
+
+
 def test_a_part_of_the_compiler_may_be_imported() -> None:
     """Libraries that import torch._dynamo's parts, as transformers does, get the real ones."""
     import subprocess

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlens.model import Assumption
-from memlens.simulation import autograd, files
+from memlens.simulation import autograd, files, parallel
 from memlens.simulation.device import GPU, as_device, check_index
 from memlens.simulation.driver import driver_functions
 from memlens.simulation.rules import attention_choice
@@ -333,7 +333,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         self.data = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
         self.__class__ = self.cls_to_become
 
-    table |= autograd.replacements(mode) | files.replacements(mode)
+    table |= autograd.replacements(mode) | files.replacements(mode) | parallel.replacements(sim)
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,

@@ -15,18 +15,30 @@ from torch import Tensor
 from memlens.model import Assumption
 
 if TYPE_CHECKING:
+    from memlens.simulation.ledger import Storage
     from memlens.simulation.session import Simulation
 
 # operators whose result on small known data is computed, so that code which asks gets the truth
 FOLLOWED = set(
     """
-    eq ne lt le gt ge logical_not logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or
-    any all sum max min amax amin argmax argmin cumsum prod add sub rsub mul div floor_divide remainder neg
-    abs clamp clamp_min clamp_max maximum minimum clone cat stack where masked_fill index_select index gather
-    flip roll repeat tril triu sort arange full scalar_tensor isin nonzero _unique2 unique_consecutive
-    masked_select bincount ones zeros ones_like zeros_like full_like new_ones new_zeros new_full ceil floor
+    eq ne lt le gt ge logical_not logical_and logical_or logical_xor bitwise_not bitwise_and
+    bitwise_or any all sum max min amax amin argmax argmin cumsum prod add sub rsub mul div
+    floor_divide remainder neg _is_all_true abs clamp clamp_min clamp_max maximum minimum clone cat
+    stack where masked_fill index_select index gather flip roll repeat tril triu sort arange full
+    scalar_tensor isin nonzero _unique2 unique_consecutive masked_select bincount ones zeros
+    ones_like zeros_like full_like new_ones new_zeros new_full ceil floor
     """.split()
 )
+# of these, those that take only their input's shape, and what they fill with (None: the last argument)
+_TEMPLATES = {
+    "ones_like": 1,
+    "zeros_like": 0,
+    "new_ones": 1,
+    "new_zeros": 0,
+    "full_like": None,
+    "new_full": None,
+}
+_LIKELY = {"_is_all_true"}  # distributions ask it whether their parameters are valid: taken to be true
 KEPT_BYTES = 64 * 1024  # host tensors up to this size keep their data when they are uploaded
 STAND_INS = {"float": 1.0, "int": 1, "bool": False}
 
@@ -37,6 +49,7 @@ class Values:
     def __init__(self, simulation: Simulation) -> None:
         self.sim = simulation
         self.known = 0
+        self.likely: dict[int, Storage | None] = {}  # storages of answers that are taken to be true
         self._told: set[str] = set()
 
     def remember(self, tensor: Tensor, real: Tensor) -> None:
@@ -70,10 +83,17 @@ class Values:
         first = out[0] if isinstance(out, (tuple, list)) else out
         if not isinstance(first, Tensor) or first.numel() * first.element_size() > KEPT_BYTES:
             return
+        name = func.overloadpacket.__name__
+        if name in _TEMPLATES:
+            number = _TEMPLATES[name]
+            self.filled(first, args[-1] if number is None else number)
+            return
         seen: list[Tensor] = []
         real_args = self._real(args, seen)
         real_kwargs = {name: self._real(value, seen) for name, value in kwargs.items()}
         if real_args is None or any(v is None and kwargs[n] is not None for n, v in real_kwargs.items()):
+            if name in _LIKELY:
+                self.likely[first.untyped_storage()._cdata] = self.sim.ledger.of(first)
             return
         if not seen and (first.dtype.is_floating_point or first.dtype.is_complex):
             return  # made from nothing: only integers and masks decide where code goes
@@ -111,18 +131,20 @@ class Values:
         known = self.known_value(tensor)
         if known is not None:
             return known
-        self._tell(tensor)
-        return torch.full(tensor.shape, self.stand_in(tensor.dtype), dtype=tensor.dtype)
+        value = self.stand_in(tensor)
+        self._tell(value)
+        return torch.full(tensor.shape, value, dtype=tensor.dtype)
 
-    def stand_in(self, dtype: torch.dtype) -> Any:
+    def stand_in(self, tensor: Tensor) -> Any:
+        dtype = tensor.dtype
         if dtype is torch.bool:
-            return STAND_INS["bool"]
+            entry = self.sim.ledger.of(tensor)  # an address may have been used again since
+            likely = entry is not None and self.likely.get(entry.key) is entry
+            return likely or STAND_INS["bool"]
         return STAND_INS["float" if dtype.is_floating_point or dtype.is_complex else "int"]
 
-    def _tell(self, tensor: Tensor) -> None:
-        site = self.sim.site("item")
-        where = site.where or "an unknown line"
-        value = self.stand_in(tensor.dtype)
+    def _tell(self, value: Any) -> None:
+        where = self.sim.site("item").where or "an unknown line"
         if where not in self._told:
             self._told.add(where)
             self.sim.assume(
