@@ -99,6 +99,11 @@ def test_what_is_written_to_is_no_longer_known() -> None:
         mask &= torch.randn(8, device="cuda") > 0
         assert not mask.all()
     assert len(sim.trace.assumptions) == 1
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        mask = torch.ones(8, dtype=torch.bool, device="cuda")
+        torch.gt(torch.randn(8, device="cuda"), 0, out=mask)
+        assert not mask.all()
+    assert len(sim.trace.assumptions) == 1
 
 
 def test_a_mask_of_the_host_selects_on_the_device() -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from memlens.simulation.session import Simulation
 
 _MISSING = object()
+_GENERATOR = torch.Generator
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 _CUDNN_VERSION = 92400  # the copy in the torch 2.14.1 CUDA wheel
 
@@ -107,7 +108,14 @@ class DeviceContext:
         """Nothing to switch back from."""
 
 
-class Generator(torch.Generator):
+class _AnyGenerator(type(torch.Generator)):  # type: ignore[misc]
+    """Makes torch's own generators instances too, while `torch.Generator` is the class below."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _GENERATOR)
+
+
+class Generator(torch.Generator, metaclass=_AnyGenerator):
     """A generator of the simulated device: a host's, which says otherwise; nothing is drawn from it there."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:

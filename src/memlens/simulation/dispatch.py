@@ -269,6 +269,7 @@ class DispatchMode(TorchDispatchMode):
         else:
             out = func(*args, **kwargs)
             self._resized(metas, out, target, op)
+            self._written(out)
         if target is CUDA and (op.scratch is not None or op.uses_blas):
             self._scratch(op, args, kwargs, out)
         return out

@@ -1,4 +1,4 @@
-"""What a GPU's other libraries get inside a simulation: generators, NVTX, graphs, one rank of DDP."""
+"""What a GPU's other libraries get inside a simulation: NVTX, graphs, one rank of DDP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import nn
 
 from memlens.errors import UnsupportedOperator
 from memlens.model import Assumption, Category
-from memlens.simulation.device import GPU, as_device
 
 if TYPE_CHECKING:
     from memlens.simulation.session import Simulation
@@ -21,7 +20,6 @@ _DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
 def replacements(sim: Simulation) -> dict[str, Any]:
     """Dotted names and their stand-ins."""
     table: dict[str, Any] = {
-        "torch.Generator": generator(),
         "torch.cuda.CUDAGraph": _no_graphs,
         "torch.cuda.graphs.CUDAGraph": _no_graphs,
         "torch.cuda.nvtx.range_push": lambda message: 0,
@@ -33,27 +31,6 @@ def replacements(sim: Simulation) -> dict[str, Any]:
     if torch.distributed.is_available():
         table |= {f"{_DDP}.{name}": value for name, value in one_rank(sim).items()}
     return table
-
-
-def generator() -> type:
-    """`torch.Generator(device="cuda")`: a host generator that says it belongs to the device."""
-    original = torch.Generator
-
-    class AnyGenerator(type(original)):  # type: ignore[misc]
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, original)
-
-    class Generator(original, metaclass=AnyGenerator):  # type: ignore[misc,valid-type]
-        def __new__(cls, device: Any = "cpu") -> Any:
-            made = super().__new__(cls, "cpu")
-            made.on = GPU if as_device(device).type == "cuda" else torch.device("cpu")
-            return made
-
-        @property
-        def device(self) -> torch.device:
-            return self.on
-
-    return Generator
 
 
 def _no_graphs(*args: Any, **kwargs: Any) -> Any:
