@@ -88,3 +88,9 @@ def test_a_saved_prediction_is_a_record_and_a_snapshot(tmp_path: Path) -> None:
     found = memlens.compare(tmp_path / "a.memlens", tmp_path / "b.pickle")
     assert found.of("category")
     assert [row for row in found.rows if row.delta_bytes and row.kind != "total"] == []
+
+
+def test_a_table_that_neither_has_says_so(files: tuple[str, str]) -> None:
+    """Asked for modules where no record knows any, the answer is a line, not nothing."""
+    printed = CliRunner().invoke(command, [*files, "--by", "module"], catch_exceptions=False).output
+    assert "by module: neither record knows" in printed

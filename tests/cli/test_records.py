@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from memlens.cli.main import cli
 from memlens.errors import MemlensError
 from memlens.model import Process, Sample, Span, Trace
 from memlens.records import native
+from memlens.records.folder import free_name, records
 from memlens.units import MIB
 
 OLD = """\
@@ -148,3 +150,14 @@ def test_an_empty_directory_says_how_to_begin(folder: Path) -> None:
     error = type_in("plot").exception
     assert isinstance(error, MemlensError)
     assert "memlens run" in str(error.hint)
+
+
+def test_a_second_run_in_the_same_second_has_a_name_of_its_own(folder: Path) -> None:
+    """`memlens_STAMP.memlens`, then `_1`, `_2`: nothing is overwritten or refused, and all are listed."""
+    now = time.struct_time((2026, 1, 31, 12, 0, 0, 5, 31, 0))  # the time of the record that is there
+    for ending in ("_1", "_2"):
+        path = free_name(folder, now)
+        assert path.name == f"memlens_20260131120000{ending}.memlens"
+        path.write_text("")
+    assert [path.name for path in records(folder)][:2] == [FIRST, SECOND]
+    assert len(records(folder)) == 4

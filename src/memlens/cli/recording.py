@@ -94,7 +94,7 @@ class Options:
 
     def sink(self) -> tuple[Path, OpenSink]:
         """The record's name and what opens it, by its extension; refuses to overwrite without --force."""
-        path = self.output or Path(folder.default_name())
+        path = self.output or folder.free_name()
         if path.exists() and not self.force:
             raise UsageError(
                 f"{path} exists and would be overwritten", hint="use --force, or another -o FILE"

@@ -10,13 +10,20 @@ from pathlib import Path
 from memlens.errors import UsageError
 from memlens.records import load
 
-_DEFAULT_NAME = re.compile(r"(?:mprofile|memlens)_(\d{14})\.(?:dat|memlens)\Z")
+_DEFAULT_NAME = re.compile(r"(?:mprofile|memlens)_(\d{14})(?:_\d+)?\.(?:dat|memlens)\Z")
 
 
 def default_name(extension: str = ".memlens", now: time.struct_time | None = None) -> str:
     """`memlens_20260131235959.memlens`, after the local time; `mprofile_...dat` as mprof names its own."""
     prefix = "mprofile" if extension == ".dat" else "memlens"
     return f"{prefix}_{time.strftime('%Y%m%d%H%M%S', now or time.localtime())}{extension}"
+
+
+def free_name(folder: Path = Path(), now: time.struct_time | None = None) -> Path:
+    """A default name that no file has: a second run in one second is `memlens_20260131235959_1.memlens`."""
+    path = folder / default_name(now=now)
+    names = (path, *(path.with_stem(f"{path.stem}_{number}") for number in range(1, 1000)))
+    return next((name for name in names if not name.exists()), path)
 
 
 def records(folder: Path = Path()) -> list[Path]:

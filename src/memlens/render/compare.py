@@ -31,6 +31,8 @@ def page(found: Comparison, *, top: int = 10, kinds: tuple[str, ...] = KINDS) ->
                 parts.append(Text(f"and {format_count(len(rows) - top)} more (--top)", style="dim"))
         elif found.of(kind):
             parts += [Text(), Text(f"{TITLES[kind]}: no difference", style="dim")]
+        elif kinds is not KINDS:  # it was asked for
+            parts += [Text(), Text(f"{TITLES[kind]}: neither record knows", style="dim")]
     parts += [Text(f"\nnote: {note}", style="dim") for note in found.notes]
     return Group(*parts)
 
