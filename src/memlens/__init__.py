@@ -30,6 +30,7 @@ _PUBLIC: dict[str, str] = {
     "MemTracker": "memlens.integrations.tracker",
     "track": "memlens.integrations.tracker",
     "compare": "memlens.measure.comparing",
+    "on_oom": "memlens.integrations.oom",
     "who_holds": "memlens.measure.holders",
 }
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from memlens.allocator.config import AllocatorConfig
 from memlens.allocator.fragmentation import PoolUse, pool_use
 from memlens.allocator.replay import replay, verify
-from memlens.allocator.rules import SMALL_BYTES
+from memlens.allocator.rules import SMALL_BYTES, round_request, segment_bytes
 from memlens.model import Alloc, Free, OutOfMemory, SegmentFree, Trace
 from memlens.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One request that failed. `fragmented`: the bytes were there, and no free block was large enough.
+    """One request that failed. `fragmented`: the bytes were there, and no free piece was large enough.
 
+    `segment_bytes` is what PyTorch asks the driver for at once to serve such a request.
     `expandable_fits` says whether the same requests fit under expandable segments, by replay; None where
     they are on already, or where the recording does not start at the beginning.
     """
@@ -27,6 +28,7 @@ class Cause:
     use: PoolUse
     fragmented: bool
     expandable_fits: bool | None
+    segment_bytes: int = 0
 
     @property
     def missing_bytes(self) -> int:
@@ -44,7 +46,12 @@ class Cause:
             f"allocated; {format_bytes(use.free_bytes)} of the {use.pool} pool lay free, the largest piece "
             f"{format_bytes(use.largest_free_bytes)}.",
         ]
-        if self.fragmented:
+        if event.bytes <= event.free_bytes:
+            sentences.append(
+                f"For a request of this size PyTorch takes {format_bytes(self.segment_bytes)} at once, "
+                "which the device had not left."
+            )
+        elif self.fragmented:
             sentences.append("There was enough memory, in pieces too small: this is fragmentation.")
         else:
             missing = format_bytes(self.missing_bytes)
@@ -76,8 +83,9 @@ def _cause(trace: Trace, config: AllocatorConfig, index: int, event: OutOfMemory
         allocated_bytes=state.trace.breakdown(index - 1).allocated_bytes,
         reserved_bytes=reserved,
         use=use,
-        fragmented=event.bytes <= event.free_bytes + use.free_bytes,
+        fragmented=event.free_bytes < event.bytes <= event.free_bytes + use.free_bytes,
         expandable_fits=_fits_expandable(until, config, event, reserved),
+        segment_bytes=segment_bytes(round_request(event.bytes, config), config),
     )
 
 

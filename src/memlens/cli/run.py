@@ -20,6 +20,7 @@ SOURCE = Path(__file__).parents[2]  # where `memlens` lies, for an interpreter t
 @recording_options
 @click.option("--lines", is_flag=True, help="Line by line: what @profile names, else the whole script.")
 @click.option("--exact", is_flag=True, help="Every allocation and its line, native code's too (memray).")
+@click.option("--no-oom", is_flag=True, help="Do not explain torch's out-of-memory errors.")
 @click.option("--python-level", is_flag=True, help="Python's own memory too; slows Python down.")
 @click.option("--python", is_flag=True, help="The program is a Python script or module, whatever its name.")
 @click.option("--nopython", is_flag=True, help="Start it as any command: nothing of memlens inside.")
@@ -30,6 +31,7 @@ def command(
     lines: bool,
     exact: bool,
     python_level: bool,
+    no_oom: bool,
     python: bool,
     nopython: bool,
     exit_code: bool,
@@ -56,6 +58,8 @@ def command(
         )
     if options.live and program.is_python and not nopython:
         inside["live"] = 1
+    if program.is_python and not nopython and not no_oom:
+        inside["oom"] = SOURCE
     settings = options.settings(inside=inside, exact=exact, bare=nopython)
     path, open_sink = options.sink()
     with options.display(relay=True) as (on_tick, streams):

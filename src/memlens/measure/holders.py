@@ -22,7 +22,7 @@ from memlens.measure.links import Step, label
 from memlens.measure.stacks import locals_of, running
 from memlens.model.holders import Holder, Holders
 
-LEVELS = 14  # a variable is rarely further away
+LEVELS = 32  # a module in a module is two, and so is each traceback entry
 WIDTH = 4_000  # objects looked at in one level, before the search is cut
 MOST = 12  # holders told
 
@@ -139,7 +139,7 @@ def _in_globals(variables: dict[str, Any], module: str, wanted: dict[int, Step])
 
 def _in_frames(wanted: dict[int, Step]) -> Iterator[Holder]:
     """The variables of running functions that are one of the things wanted."""
-    for frame in running(skip=_OWN_FILES):
+    for frame in running(own=False):
         if frame.f_locals is frame.f_globals:
             continue  # a module's: found among the globals
         for name, value in locals_of(frame).items():
@@ -171,6 +171,3 @@ def _storage(tensor: Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):
         return id(tensor)
-
-
-_OWN_FILES = frozenset({__file__})

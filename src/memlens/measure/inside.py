@@ -263,6 +263,50 @@ def _start_lines(options: dict[str, str], code: CodeType) -> Callable[[], None]:
     return finish
 
 
+def _start_oom(options: dict[str, str], code: CodeType) -> Callable[[], None]:
+    """Explain out-of-memory errors, from the moment when the program has loaded torch."""
+
+    def listen() -> None:
+        sys.path.append(options["oom"])  # where memlens is, should this interpreter not have it
+        try:
+            from memlens.integrations.oom import on_oom
+
+            on_oom()
+        except Exception as error:  # an old Python, a torch that is none: the program goes on without
+            sys.stderr.write(f"memlens: out-of-memory errors will not be explained: {error}\n")
+        finally:
+            sys.path.remove(options["oom"])
+
+    class AfterTorch:
+        """Finds torch as it would be found without us, and listens when it has been loaded."""
+
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+            if name != "torch":
+                return None
+            from importlib.util import find_spec
+
+            sys.meta_path.remove(AfterTorch)
+            spec = find_spec("torch")
+            if spec is not None and spec.loader is not None:
+                load = spec.loader.exec_module
+
+                def load_and_listen(module: Any) -> None:
+                    load(module)
+                    listen()
+
+                spec.loader.exec_module = load_and_listen  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, AfterTorch)
+
+    def finish() -> None:
+        if AfterTorch in sys.meta_path:
+            sys.meta_path.remove(AfterTorch)
+
+    return finish
+
+
 def _uses_profile(file: str) -> bool:
     """Whether a file decorates something with a `profile` that it does not import or define itself."""
     import ast
@@ -281,4 +325,5 @@ _STARTS: dict[str, Callable[[dict[str, str], CodeType], Callable[[], None]]] = {
     "python_level": _start_python_level,
     "live": _start_top_lines,
     "lines": _start_lines,
+    "oom": _start_oom,
 }

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+OWN = str(Path(__file__).parents[1]) + os.sep
 
-def running(skip: frozenset[str] = frozenset()) -> Iterator[FrameType]:
-    """The frames of all threads, innermost first, but those of the files in `skip`."""
+
+def running(own: bool = True) -> Iterator[FrameType]:
+    """The frames of all threads, innermost first; without `own` those of memlens itself are left out."""
     for frame in sys._current_frames().values():
         inner: FrameType | None = frame
         while inner is not None:
-            if inner.f_code.co_filename not in skip:
+            if own or not inner.f_code.co_filename.startswith(OWN):
                 yield inner
             inner = inner.f_back
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from memlens.devices import disguise
 from memlens.measure import graph
 from memlens.measure import tensor_names as names
 from memlens.measure.census import CENSUS
@@ -165,11 +166,9 @@ class TensorWatch:
         return record
 
     def _is_here(self, tensor: Tensor) -> bool:
-        """Whether it is on our device; of a tensor without data, a simulation's mode knows."""
-        if not tensor.is_meta:
-            return bool(tensor.device == self.device)
-        with torch._C._EnableTorchFunction():
-            return bool(tensor.device == self.device)
+        """Whether it is on our device; of a tensor without data, a simulation knows."""
+        where = disguise.device_of(tensor) if tensor.is_meta else tensor.device
+        return bool(where == self.device)
 
     def _forget(self) -> list[LiveTensor]:
         """Drop the storages that died, measure the others; returns what was lost of our device."""

@@ -307,7 +307,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     for name, value in accelerator_functions(sim).items():
         table[f"torch.accelerator.{name}"] = value
 
-    table |= driver_functions(sim)
+    table |= driver_functions(sim, mode)
 
     has_compatible_type = torch._has_compatible_shallow_copy_type
 

@@ -198,6 +198,8 @@ class DispatchMode(TorchDispatchMode):
         sim.operators += 1
         try:
             out = self._execute(func, op, args, kwargs, tuple(key), target, metas)
+        except torch.OutOfMemoryError:
+            raise  # a frame that had it in a variable would be in its traceback: a cycle that keeps tensors
         except RuntimeError as error:
             out = self._fall_back(func, op, given, error)
         if sim.watch is not None:

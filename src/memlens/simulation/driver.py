@@ -1,19 +1,23 @@
-"""What a driver and the allocator's own snapshot would say of the simulated card."""
+"""What a driver, and PyTorch's own snapshots, would say of the simulated card and its tensors."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from memlens.allocator.config import to_snapshot
 from memlens.devices.usage import DeviceUse
+from memlens.records.snapshot_writer import snapshot_dict
 
 if TYPE_CHECKING:
     from memlens.allocator import SegmentView
+    from memlens.simulation.device import DeviceMode
     from memlens.simulation.session import Simulation
 
 _STATES = {"used": "active_allocated", "free": "inactive", "pending": "active_pending_free"}
 
 
-def driver_functions(sim: Simulation) -> dict[str, Any]:
+def driver_functions(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     """Stand-ins by dotted name: nothing but this process is on the card."""
     context = sim.gpu.context_bytes[1]
 
@@ -24,8 +28,15 @@ def driver_functions(sim: Simulation) -> dict[str, Any]:
     def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
         return [segment_dict(segment) for segment in sim.allocator.snapshot_segments()]
 
+    def snapshot(device: Any = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
+        settings = to_snapshot(sim.allocator.config)
+        return snapshot_dict(replace(sim.trace, metadata={"allocator_settings": settings}))
+
     return {
+        "memlens.devices.disguise.device_of": mode.device_of,
         "memlens.devices.usage.device_use": device_use,
+        "torch.cuda.memory._snapshot": snapshot,
+        "torch.cuda.memory._record_memory_history": lambda *args, **kwargs: None,
         "torch.cuda.memory_snapshot": memory_snapshot,
         "torch.cuda.memory.memory_snapshot": memory_snapshot,
     }

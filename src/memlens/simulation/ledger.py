@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memlens.allocator import Block, CachingAllocator, DeviceFull, message
+from memlens.devices.observers import device_is_full
 from memlens.model import NOWHERE, Alloc, Category, Event, Free, OutOfMemory, SegmentAlloc, SegmentFree, Site
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Ledger:
             block = self.allocator.malloc(nbytes, stream)
         except DeviceFull as full:
             self.events.append(OutOfMemory(nbytes, full.free_bytes, site))
+            device_is_full(0, nbytes, full.total_bytes, full.free_bytes)
             raise torch.OutOfMemoryError(message(full)) from None
         self._next_id += 1
         alloc = Alloc(self._next_id, block.size, category, site, stream, nbytes, block.address)

@@ -1,0 +1,10 @@
+"""Where a tensor without data says that it is: a simulation puts its own answer here while it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def device_of(tensor: Any) -> Any:
+    """The device that user code is told of a `meta` tensor; its own, where nothing is simulated."""
+    return tensor.device
