@@ -269,7 +269,7 @@ def _start_oom(options: dict[str, str], code: CodeType) -> Callable[[], None]:
     def listen() -> None:
         sys.path.append(options["oom"])  # where memlens is, should this interpreter not have it
         try:
-            from memlens.integrations.oom import on_oom
+            from memlens import on_oom
 
             on_oom()
         except Exception as error:  # an old Python, a torch that is none: the program goes on without
