@@ -47,8 +47,8 @@ def parse(words: list[str], python: bool = False) -> Program:
 
     With `python`, the first word is a script or a module whatever its name.
 
-    >>> parse(["python3", "-u", "train.py", "--epochs", "3"]).target
-    ('train.py', '--epochs', '3')
+    >>> parse(["python3", "-u", "-m", "train", "--epochs", "3"]).target
+    ('-m', 'train', '--epochs', '3')
     """
     if not words:
         raise UsageError("no program was named", hint="memlens run train.py --epochs 3")
