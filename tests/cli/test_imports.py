@@ -1,0 +1,68 @@
+"""Commands that read and list start at once: what takes seconds to import is loaded where it is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from desk import lay_out
+
+HEAVY = ("torch", "matplotlib", "IPython", "numpy", "memray", "pandas", "transformers")
+ASK = """
+import atexit, json, sys
+from pathlib import Path
+heavy, out, *words = sys.argv[1:]
+atexit.register(lambda: Path(out).write_text(json.dumps([n for n in heavy.split(",") if n in sys.modules])))
+sys.argv = ["memlens", *words]
+from memlens.cli import main
+main()
+"""
+LIGHT = (
+    ["--help"],
+    ["--version"],
+    ["gpus", "4090"],
+    ["snapshot", "snapshot.pickle", "--replay"],
+    ["compare", "before.memlens", "snapshot.pickle"],
+    ["plot", "0"],
+    ["peak", "0", "1"],
+    ["list"],
+    ["clean", "--dry-run"],
+    ["predict", "--help"],
+    ["summary", "--help"],
+    ["run", "true"],
+)
+
+
+def loaded(folder: Path, program: str, words: list[str], heavy: tuple[str, ...]) -> list[str]:
+    """Which of `heavy` a command had imported when it ended."""
+    out = folder / "loaded.json"
+    done = subprocess.run(
+        [sys.executable, "-c", program, ",".join(heavy), str(out), *words],
+        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[str] = json.loads(out.read_text())
+    return found
+
+
+@pytest.mark.parametrize("words", LIGHT, ids=" ".join)
+def test_a_light_command_loads_nothing_heavy(words: list[str], tmp_path: Path) -> None:
+    """`import torch` alone costs seconds: none of these pays for it, nor for matplotlib or IPython."""
+    lay_out(tmp_path, ["memlens", *words])
+    assert loaded(tmp_path, ASK, words, HEAVY) == []
+
+
+def test_import_memlens_loads_neither_torch_nor_rich(tmp_path: Path) -> None:
+    """The public names are there at once, and what they need comes when they are used."""
+    program = ASK.split("sys.argv =", maxsplit=1)[0] + "import memlens\nassert 'predict' in dir(memlens)\n"
+    assert loaded(tmp_path, program, [], (*HEAVY, "rich", "click", "msgspec", "psutil")) == []
+
+
+def test_a_heavy_import_is_found(tmp_path: Path) -> None:
+    """The check, broken once on purpose."""
+    assert loaded(tmp_path, ASK.replace("main()", "import psutil; main()"), ["--help"], ("psutil",)) == [
+        "psutil"
+    ]
