@@ -14,7 +14,7 @@ import pytest
 
 from memlens.cli.attach import find
 from memlens.errors import UsageError
-from memlens.model import curves
+from memlens.model import Sample, curves
 from memlens.records import load
 from memlens.units import MIB
 
@@ -24,6 +24,16 @@ CODE = (
     "child = subprocess.Popen(wait, stdin=subprocess.PIPE)\n"
     "print('ready', flush=True)\nsys.stdin.read()\n"
 )
+
+
+def until_recorded(path: Path) -> None:
+    """Wait until a record has its first sample, however long the recorder takes to start."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if path.exists() and any(isinstance(event, Sample) for event in load(path).events):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{path} has no sample after 30 s")
 
 
 @pytest.fixture
@@ -74,7 +84,7 @@ def test_ctrl_c_ends_the_recording_not_the_process(tmp_path: Path, victim: subpr
 def test_the_end_of_the_process_is_the_end(tmp_path: Path, victim: subprocess.Popen[bytes]) -> None:
     """When the process goes, the recording is closed, with its end; its name was enough to find it."""
     recorder = attach(tmp_path, f"victim_{os.getpid()}", "-q", "-o", "x.memlens")
-    time.sleep(0.8)
+    until_recorded(tmp_path / "x.memlens")
     assert victim.stdin is not None
     victim.stdin.close()
     recorder.communicate(timeout=20)

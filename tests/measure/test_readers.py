@@ -71,19 +71,29 @@ def test_a_zombie_holds_nothing(kind: Any) -> None:
     process.wait()
 
 
-def test_a_child_that_outlives_its_parent_stays_ours() -> None:
+def test_a_child_that_outlives_its_parent_stays_ours(tmp_path: Path) -> None:
     """Once seen as a descendant, a process is followed although init has become its parent."""
     code = (
-        "import os, time\nif os.fork() == 0: time.sleep(0.2); os.fork(); time.sleep(1); os._exit(0)\n"
-        "time.sleep(0.1)\n"
+        "import os, sys\n"
+        "if os.fork() == 0:\n"
+        "    print('child', flush=True); sys.stdin.readline(); os.fork()\n"  # the grandchild
+        "    print('grandchild', flush=True); sys.stdin.read(); os._exit(0)\n"
+        "while os.getppid() and not os.path.exists(sys.argv[1]): pass\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code])
-    reader = LinuxReader(process.pid)
-    time.sleep(0.06)
-    seen = len(reader.family())
-    process.wait()
-    time.sleep(0.25)
-    assert (seen, len(reader.family())) == (2, 2)  # the parent is gone, a grandchild has come
+    leave = tmp_path / "leave"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code, str(leave)], **pipes) as process:
+        assert process.stdout.readline() == "child\n"
+        reader = LinuxReader(process.pid)
+        seen = len(reader.family())
+        leave.touch()
+        process.wait()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "grandchild\n"
+        after = len(reader.family())
+        process.stdin.close()
+    assert (seen, after) == (2, 2)  # the parent is gone, a grandchild has come
 
 
 def test_more_processes_than_descriptors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from memlens.simulation.rules.reduction_config import Chip, Reduction
-
 torch = pytest.importorskip("torch")
 
 from asked import asked  # noqa: E402
+
+from memlens.simulation.rules.reduction_config import Chip, Reduction  # noqa: E402
 
 pytestmark = pytest.mark.torch
 A100 = Chip(108)
