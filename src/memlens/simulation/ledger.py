@@ -152,7 +152,7 @@ class Ledger:
             self.host_bytes -= entry.nbytes
 
     def _segment(self, kind: str, address: int, nbytes: int, stream: int, small: bool) -> None:
-        if kind == "alloc":
+        if kind in ("alloc", "map"):
             self.events.append(SegmentAlloc(address, nbytes, stream, small))
         else:
             self.events.append(SegmentFree(address, nbytes))
