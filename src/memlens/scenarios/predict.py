@@ -23,6 +23,8 @@ from memlens.scenarios.training import Prepared, infer, prepare, train
 from memlens.simulation import Simulation, simulate
 from memlens.units import parse_bytes
 
+Look = Callable[[Simulation, Prepared], None]
+
 
 def predict(
     target: Any,
@@ -70,17 +72,19 @@ def predict(
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     found = find_target(target, model_args or {})
     asked = card is not None or memory_bytes is not None
-    return _simulate(found, scenario, card, memory_bytes, asked, progress)
+    return simulate_scenario(found, scenario, card, memory_bytes, asked, progress)
 
 
-def _simulate(
+def simulate_scenario(
     target: Target,
     scenario: Scenario,
     card: Gpu | None,
     memory_bytes: int | None,
     asked: bool,
     progress: Callable[[str], None],
+    look: Look | None = None,
 ) -> Prediction:
+    """The prediction of one scenario. `look(sim, prepared)` is called when the model is on the device."""
     progress(f"building {target.name}")
     started = time.perf_counter()
     reference = card if asked else find_gpu(REFERENCE)
@@ -89,7 +93,7 @@ def _simulate(
     ) as sim:
         for assumption in card_assumptions(sim.gpu) if asked else (SAME_KERNELS,):
             sim.assume(assumption)
-        described = _run(sim, target, scenario, progress)
+        described = _run(sim, target, scenario, progress, look)
     elapsed = time.perf_counter() - started
     return conclude(
         sim.trace, sim.gpu, sim.allocator.config, asked=asked, target=target.name, scenario=described,
@@ -98,12 +102,18 @@ def _simulate(
 
 
 def _run(
-    sim: Simulation, target: Target, scenario: Scenario, progress: Callable[[str], None]
+    sim: Simulation,
+    target: Target,
+    scenario: Scenario,
+    progress: Callable[[str], None],
+    look: Look | None,
 ) -> dict[str, Any]:
     """Run the scenario; what nobody foresaw is one line too, with the exception behind it."""
     try:
         with torch.inference_mode(False), torch.enable_grad():  # whatever holds where predict() is called
             prepared = prepare(sim, target, scenario)
+            if look is not None:
+                look(sim, prepared)
             (train if scenario.training else infer)(sim, prepared, scenario, progress)
             return describe(scenario, prepared)
     except MemlensError:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from memlens.errors import UsageError
+from memlens.scenarios.edits import Edits
 from memlens.scenarios.inputs import InputSpec
 from memlens.scenarios.names import check_choice
 from memlens.scenarios.optimizers import MakeOptimizer, find_optimizer
@@ -33,6 +34,7 @@ PRECISIONS: dict[str, Precision] = {
     "amp-fp16": Precision(None, torch.float16, scaler=True),
 }
 AS_BUILT = Precision(None)
+AS_WRITTEN = Edits()
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Scenario:
     steps: int = 2
     seq_len: int | None = None
     alloc_conf: str | None = None
+    edits: Edits = AS_WRITTEN
 
     @property
     def training(self) -> bool:

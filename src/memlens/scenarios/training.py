@@ -31,6 +31,9 @@ LOOP = Assumption(
     "the usual loop: outputs and loss live until the next step's replace them",
     "zero_grad(set_to_none=True) before each forward; another loop may keep more or less",
 )
+LOOP_THAT_FILLS = Assumption(
+    "the usual loop, but with zero_grad(set_to_none=False)", "gradients stay from one step to the next"
+)
 Progress = Callable[[str], None]
 
 
@@ -62,6 +65,7 @@ def prepare(sim: Any, target: Target, scenario: Scenario) -> Prepared:
         model = model.to(scenario.recipe.weights)
     if scenario.grad_checkpointing:
         sim.assume(checkpointing.enable(model, target.name))
+    model = scenario.edits.apply(sim, model)
     model = model.to(torch.device("cuda"))
     sim.label_module(model)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
@@ -99,18 +103,21 @@ def train(sim: Any, prepared: Prepared, scenario: Scenario, progress: Progress) 
         raise UsageError("the model has no parameter that requires a gradient", hint="use --mode inference")
     optimizer = make_optimizer(scenario, model)
     scaler = torch.amp.GradScaler("cuda") if scenario.recipe.scaler else None
-    sim.assume(LOOP)
+    edits = scenario.edits
+    sim.assume(LOOP if edits.set_to_none else LOOP_THAT_FILLS)
     for step in range(1, scenario.steps + 1):
-        (optimizer or model).zero_grad(set_to_none=True)
+        (optimizer or model).zero_grad(set_to_none=edits.set_to_none)
         for _ in range(scenario.accumulate):
             progress(f"step {step} of {scenario.steps}: forward")
             sim.mark("inputs", step=step)
             args = kwargs = None  # the loader's next batch takes the names of the last one
             args, kwargs = feed(sim, prepared, scenario)
             sim.mark("forward", step=step)
-            with autocast(scenario):
+            with autocast(scenario), edits.around(sim):
                 outputs = forward(model, args, kwargs)
                 loss = objective(outputs, token_shape(args, kwargs))
+            if edits.free_outputs:
+                outputs = None
             if scenario.accumulate > 1:
                 loss = loss / scenario.accumulate
             progress(f"step {step} of {scenario.steps}: backward")
@@ -135,6 +142,8 @@ def infer(sim: Any, prepared: Prepared, scenario: Scenario, progress: Progress) 
             args = kwargs = None
             args, kwargs = feed(sim, prepared, scenario)
             sim.mark("forward", step=step)
+            if scenario.edits.free_outputs:
+                outputs = None
             with autocast(scenario):
                 outputs = forward(prepared.model, args, kwargs)  # noqa: F841 - its life is the point
         sim.mark("end", step=0)
@@ -143,6 +152,8 @@ def infer(sim: Any, prepared: Prepared, scenario: Scenario, progress: Progress) 
 def feed(sim: Any, prepared: Prepared, scenario: Scenario) -> tuple[list[Any], dict[str, Any]]:
     """One batch on the device."""
     args, kwargs = make_inputs(prepared.specs, scenario.batch_size, prepared.dtype, torch.device("cuda"))
+    args = [scenario.edits.layout(tensor) for tensor in args]
+    kwargs = {name: scenario.edits.layout(tensor) for name, tensor in kwargs.items()}
     sim.label([*args, *kwargs.values()], Category.INPUT)
     return args, kwargs
 
