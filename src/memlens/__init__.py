@@ -24,6 +24,8 @@ _PUBLIC: dict[str, str] = {
     "simulate": "memlens.simulation.context",
     "Prediction": "memlens.scenarios.prediction",
     "predict": "memlens.scenarios.predict",
+    "advise": "memlens.advice.advise",
+    "max_batch_size": "memlens.advice.advise",
     "Script": "memlens.scenarios.script",
     "predict_script": "memlens.scenarios.script",
     "summary": "memlens.compat.summary",

@@ -15,6 +15,7 @@ from memlens.errors import MemlensError
 # a click command named `command`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("predict", "will it fit, where is the peak, who holds it"),
+    "advise": ("advise", "what would make it fit, ranked; the largest batch"),
     "snapshot": ("snapshot", "read a torch CUDA snapshot: peak, holders, why it ran out"),
     "summary": ("summary", "one row per layer, with bytes that are true"),
     "compare": ("compare", "two records side by side: predicted and measured, before and after"),

@@ -1,0 +1,196 @@
+"""`memlens.advise()` and `memlens.max_batch_size()`: the door to advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from memlens.advice import changes  # noqa: F401  # fills the table
+from memlens.advice.batch import fewest_parts, largest
+from memlens.advice.bench import Bench, Outcome, replayed, with_memory
+from memlens.advice.change import TABLE, Change
+from memlens.advice.combine import combine
+from memlens.advice.facts import Facts
+from memlens.advice.look import Look
+from memlens.advice.plan import find_plan
+from memlens.advice.result import Advice, Advised
+from memlens.devices import Gpu, custom_gpu, find_gpu
+from memlens.errors import UsageError
+from memlens.scenarios.cards import REFERENCE
+from memlens.scenarios.inputs import read_inputs
+from memlens.scenarios.prediction import Prediction
+from memlens.scenarios.scenario import make_scenario
+from memlens.scenarios.target import find_target
+from memlens.units import parse_bytes
+
+# what saves less than this share of the process is not worth a line
+WORTH_SAYING = 0.005
+# the median error of predicted reserved memory is near 3 %: the accuracy page of the documentation
+DEFAULT_MARGIN = "5%"
+
+
+def advise(
+    target: Any,
+    *,
+    gpu: str | Gpu | None = None,
+    memory: str | int | None = None,
+    set_to_none: bool = True,
+    same_result: bool = False,
+    model_args: Mapping[str, Any] | None = None,
+    inputs: Any = None,
+    progress: Callable[[str], None] | None = None,
+    **scenario: Any,
+) -> Advice:
+    """What would make a training step fit a card, each change simulated, most useful first.
+
+    Takes what `memlens.predict` takes. `set_to_none=False` says that the loop keeps gradients between its
+    steps; `same_result` leaves out what alters the result of training (precision, LoRA, ...). Without a
+    card the changes are ranked, and nothing is said about fitting.
+
+    Raises `memlens.MemlensError` as `memlens.predict` does; a change that the model does not take is listed
+    in `refused`.
+
+    >>> import torch, memlens
+    >>> model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096) for _ in range(4)))
+    >>> found = memlens.advise(model, batch_size=16, memory="1.7GiB")
+    >>> found.base.fits, found.advice[0].fits
+    (False, True)
+    """
+    bench = _bench(target, gpu, memory, inputs, model_args, progress, scenario)
+    bench.scenario = replace(bench.scenario, edits=replace(bench.scenario.edits, set_to_none=set_to_none))
+    look = Look()
+    base = bench.predict(bench.scenario, "as it is", look)
+    card = _simulated_card(bench)
+    facts = look.facts(bench.scenario, base, card)
+    tried = _try_all(facts, bench, same_result)
+    ranked = [(c, o) for c, o in tried if _worth(base, o)]
+    advised = [_advised(change, outcome, base) for change, outcome in ranked]
+    advised.sort(key=lambda item: (item.changes_result, -item.saves_bytes))
+    combination = None
+    if base.fits is False and not any(item.fits and not item.changes_result for item in advised):
+        combination = combine(ranked, facts, bench, base.peak.process_bytes)
+    if combination is not None and len(combination.names) == 1:
+        combination = None  # a single one that is in the list already
+    return Advice(base, tuple(advised), combination, refused=tuple(bench.refused), simulated=bench.simulated)
+
+
+def largest_batch(
+    target: Any,
+    *,
+    gpu: str | Gpu | None = None,
+    memory: str | int | None = None,
+    margin: str | int | float = DEFAULT_MARGIN,
+    inputs: Any = None,
+    model_args: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] | None = None,
+    **scenario: Any,
+) -> Advice:
+    """The largest batch that fits with `margin` to spare, in `largest_batch` of the result.
+
+    `margin` is an amount ("512MiB"), a share of the card ("5%"), or bytes. Both that batch and one
+    sample more are simulated. Takes what `memlens.predict` takes, except `batch_size`.
+    """
+    if gpu is None and memory is None:
+        raise UsageError("the largest batch of no card was asked for", hint="name one: --gpu 4090")
+    bench = _bench(target, gpu, memory, inputs, model_args, progress, scenario)
+    if any(spec.batched for spec in bench.scenario.inputs):
+        raise UsageError(
+            "an input was given as a tensor, batch and all, so there is no batch to search for",
+            hint="give the shape of one sample: inputs='3x224x224'",
+        )
+    whole = _simulated_card(bench).memory_bytes
+    margin_bytes = read_margin(margin, whole)
+    bench.memory_bytes = whole - margin_bytes
+    found = largest(bench, bench.scenario, bench.memory_bytes, margin_bytes)
+    bench.memory_bytes = whole
+    base = bench.predict(replace(bench.scenario, batch_size=max(found.batch_size, 1)), "the answer")
+    return Advice(base, (), largest_batch=found, simulated=bench.simulated)
+
+
+def max_batch_size(target: Any, **call: Any) -> int:
+    """The largest batch size that fits, 0 if not even 1 does: `largest_batch(...)` as a number.
+
+    >>> import torch, memlens
+    >>> memlens.max_batch_size(torch.nn.Linear(1024, 1024), memory="600MiB", margin="5%") > 1000
+    True
+    """
+    found = largest_batch(target, **call).largest_batch
+    assert found is not None
+    return found.batch_size
+
+
+def read_margin(margin: str | int | float, memory_bytes: int) -> int:
+    """Bytes of a margin given as bytes, an amount, or a share.
+
+    >>> read_margin("5%", 1000), read_margin(0.05, 1000), read_margin("100", 1000)
+    (50, 50, 100)
+    """
+    if isinstance(margin, float):
+        share = margin
+    elif isinstance(margin, str) and margin.strip().endswith("%"):
+        try:
+            share = float(margin.strip()[:-1]) / 100
+        except ValueError:
+            raise UsageError(f"cannot read the margin {margin!r}", hint="write 5% or 512MiB") from None
+    else:
+        size = parse_bytes(margin)
+        if not 0 <= size < memory_bytes:
+            raise UsageError(f"a margin of {margin} leaves nothing of the card")
+        return size
+    if not 0 <= share < 1:
+        raise UsageError(f"a margin of {margin} leaves nothing of the card", hint="write 5% or 512MiB")
+    return int(share * memory_bytes)
+
+
+def _bench(
+    target: Any, gpu: Any, memory: Any, inputs: Any, model_args: Any, progress: Any, scenario: dict[str, Any]
+) -> Bench:
+    checked = make_scenario(inputs=read_inputs(inputs), **scenario)
+    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    memory_bytes = parse_bytes(memory) if memory is not None else None
+    found = find_target(target, model_args or {})
+    return Bench(found, checked, card, memory_bytes, progress or (lambda text: None))
+
+
+def _simulated_card(bench: Bench) -> Gpu:
+    if bench.card is not None:
+        return with_memory(bench.card, bench.memory_bytes)
+    return custom_gpu(bench.memory_bytes) if bench.memory_bytes is not None else find_gpu(REFERENCE)
+
+
+def _try_all(facts: Facts, bench: Bench, same_result: bool) -> list[tuple[Change, Outcome]]:
+    """Every change that the table proposes, then those that are searched for."""
+    found: list[tuple[Change, Outcome]] = []
+    proposed = [change for proposer in TABLE for change in proposer(facts)]
+    for change in proposed:
+        if same_result and change.changes_result:
+            continue
+        if change.name == "expandable-segments":
+            config = change.apply(facts.scenario).alloc_conf
+            bench.learn(change, replayed(facts.base, facts.gpu, config or ""))
+        _add(found, change, bench)
+    if facts.base.fits is False:
+        _add(found, find_plan(facts, bench), bench)
+    parts = fewest_parts(facts, bench)
+    if parts is not None and not (same_result and parts.changes_result):
+        _add(found, parts, bench)
+    return found
+
+
+def _add(found: list[tuple[Change, Outcome]], change: Change | None, bench: Bench) -> None:
+    outcome = bench.outcome(change) if change is not None else None
+    if change is not None and outcome is not None:
+        found.append((change, outcome))
+
+
+def _worth(base: Prediction, outcome: Outcome) -> bool:
+    saved = base.peak.process_bytes - outcome.process_bytes
+    return saved > WORTH_SAYING * base.peak.process_bytes or bool(base.fits is False and outcome.fits)
+
+
+def _advised(change: Change, outcome: Outcome, base: Prediction) -> Advised:
+    return Advised(
+        change.name, change.what, change.how, base.peak.process_bytes - outcome.process_bytes,
+        outcome.process_bytes, outcome.high_process_bytes, outcome.fits, change.changes_result, change.cost,
+    )  # fmt: skip

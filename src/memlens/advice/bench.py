@@ -1,0 +1,102 @@
+"""Simulates scenarios for advice: each once, with what the others have told already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from memlens.advice.change import Change
+from memlens.advice.look import Look
+from memlens.advice.result import Refused
+from memlens.allocator import parse_config, replay
+from memlens.devices import Gpu
+from memlens.errors import MemlensError
+from memlens.model import Trace
+from memlens.scenarios.full_card import needs_more_than, on_a_full_card
+from memlens.scenarios.predict import simulate_scenario
+from memlens.scenarios.prediction import Prediction
+from memlens.scenarios.scenario import Scenario
+from memlens.scenarios.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a simulated scenario needs. `fits` is None where no card was named."""
+
+    process_bytes: int
+    high_process_bytes: int
+    fits: bool | None
+
+
+@dataclass
+class Bench:
+    """One target on one card. Outcomes are kept by the names of the changes that led to them."""
+
+    target: Target
+    scenario: Scenario
+    card: Gpu | None
+    memory_bytes: int | None
+    progress: Callable[[str], None]
+    simulated: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    _known: dict[tuple[str, ...], Outcome | None] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> bool:
+        return self.card is not None or self.memory_bytes is not None
+
+    def predict(self, scenario: Scenario, saying: str, look: Look | None = None) -> Prediction:
+        """Simulate `scenario`, and say on the way what for."""
+        self.simulated += 1
+
+        def progress(text: str) -> None:
+            self.progress(f"{saying}: {text}")
+
+        return simulate_scenario(
+            self.target, scenario, self.card, self.memory_bytes, self.asked, progress, look
+        )
+
+    def outcome(self, *changes: Change) -> Outcome | None:
+        """The scenario with these changes; None where the model does not take them."""
+        key = tuple(sorted(change.name + change.detail for change in changes))
+        if key not in self._known:
+            scenario = self.scenario
+            for change in changes:
+                scenario = change.apply(scenario)
+            self._known[key] = self._try(scenario, " + ".join(change.name for change in changes))
+        return self._known[key]
+
+    def _try(self, scenario: Scenario, name: str) -> Outcome | None:
+        try:
+            return summed(self.predict(scenario, name))
+        except MemlensError as error:
+            self.refused.append(Refused(name, error.message))
+            return None
+
+    def learn(self, change: Change, outcome: Outcome) -> None:
+        """An outcome that was found without simulating."""
+        self._known[(change.name + change.detail,)] = outcome
+
+
+def summed(prediction: Prediction) -> Outcome:
+    peak = prediction.peak
+    return Outcome(peak.process_bytes, peak.high_process_bytes, prediction.fits)
+
+
+def replayed(base: Prediction, gpu: Gpu, alloc_conf: str) -> Outcome:
+    """The same allocations under another setting of the allocator: what it reserves is all that changes."""
+    config = parse_config(alloc_conf)
+    trace: Trace | None = replay(base.trace, config)
+    assert trace is not None
+    reserved = trace.timeline().peak_reserved_bytes
+    if base.fits is not None and needs_more_than(gpu, reserved):
+        squeezed = on_a_full_card(base.trace, gpu, config)
+        reserved = squeezed.timeline().peak_reserved_bytes if squeezed else reserved
+    process = reserved + gpu.context_bytes[1]
+    doubt = base.peak.high_process_bytes - base.peak.process_bytes
+    fits = None if base.fits is None else process <= gpu.memory_bytes
+    return Outcome(process, process + doubt, fits)
+
+
+def with_memory(gpu: Gpu, memory_bytes: int | None) -> Gpu:
+    return gpu if memory_bytes is None else replace(gpu, memory_bytes=memory_bytes)

@@ -1,0 +1,123 @@
+"""Keep less between forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import nn
+
+from memlens.advice.change import Change, proposes, with_model_edit
+from memlens.advice.facts import Facts
+from memlens.advice.shims.offload import offloaded
+from memlens.advice.switches import HOW, turn
+from memlens.scenarios.scenario import Scenario
+from memlens.units import format_bytes
+
+
+@proposes
+def fused_attention(facts: Facts) -> Iterator[Change]:
+    """Scores of every pair of tokens that are written to memory now."""
+    if facts.attention:
+        kind = facts.attention
+        yield Change(
+            "sdpa",
+            "attention that does not write its scores to memory (SDPA)",
+            HOW[kind],
+            "faster",
+            with_model_edit(lambda model: turn(kind, model)),
+        )
+
+
+@proposes
+def in_place(facts: Facts) -> Iterator[Change]:
+    """Activations whose input nobody else reads."""
+    if not facts.in_place:
+        return
+    paths = facts.in_place
+
+    def edit(model: nn.Module) -> None:
+        for path in paths:
+            model.get_submodule(path).inplace = True
+
+    few = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+    yield Change(
+        "in-place",
+        f"activations that overwrite their input ({few})",
+        f'for path in {_shown(paths)}:\n    model.get_submodule(path).inplace = True',
+        "",
+        with_model_edit(edit),
+    )  # fmt: skip
+
+
+def _shown(paths: tuple[str, ...]) -> str:
+    quoted = ", ".join(f'"{path}"' for path in paths[:4])
+    return f"[{quoted}{', ...' if len(paths) > 4 else ''}]"
+
+
+@proposes
+def checkpointing(facts: Facts) -> Iterator[Change]:
+    """All blocks, as the model offers it or one by one."""
+    if not facts.training or facts.scenario.grad_checkpointing or not facts.checkpointing:
+        return
+    share = sum(block.flops for block in facts.blocks) / facts.flops if facts.flops else 1.0
+    cost = f"recomputes {share or 1:.0%} of forward" + batch_norm_note(facts)
+    yield Change(
+        "checkpointing",
+        "gradient checkpointing of every block",
+        CHECKPOINTING[facts.checkpointing],
+        cost,
+        lambda s: replace(s, grad_checkpointing=True),
+        changes_result=facts.blocks_have_batch_norm,
+        group="activations",
+    )
+
+
+def batch_norm_note(facts: Facts) -> str:
+    """Running statistics are updated once more when a block is recomputed."""
+    return "; BatchNorm's running statistics move twice a step" if facts.blocks_have_batch_norm else ""
+
+
+# what a user writes, by who does it
+CHECKPOINTING = {
+    "transformers": "model.gradient_checkpointing_enable()",
+    "timm": "model.set_grad_checkpointing()",
+    "blocks": "# in forward, for each block\n"
+    "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
+}
+
+
+@proposes
+def offload(facts: Facts) -> Iterator[Change]:
+    """Activations wait for backward in host memory."""
+    if not facts.training or not facts.kept_bytes:
+        return
+
+    def apply(scenario: Scenario) -> Scenario:
+        edits = replace(scenario.edits, around_forward=(*scenario.edits.around_forward, offloaded))
+        return replace(scenario, edits=edits)
+
+    size = format_bytes(facts.kept_bytes)
+    yield Change(
+        "offload",
+        "activations kept in host memory",
+        "with torch.autograd.graph.save_on_cpu(pin_memory=True):\n"
+        "    loss = criterion(model(batch), targets)",
+        f"about {size} over PCIe in forward and again in backward, and as much pinned host memory or more",
+        apply,
+        group="activations",
+    )
+
+
+@proposes
+def channels_last(facts: Facts) -> Iterator[Change]:
+    """Convolutions that find a kernel for the other layout may need another workspace."""
+    if facts.has_convolution and not facts.scenario.edits.channels_last:
+        yield Change(
+            "channels-last",
+            "convolutions in the layout channels_last",
+            "model = model.to(memory_format=torch.channels_last)\n"
+            "images = images.to(memory_format=torch.channels_last)",
+            "faster in half precision, can be slower in fp32",
+            lambda s: replace(s, edits=replace(s.edits, channels_last=True)),
+        )

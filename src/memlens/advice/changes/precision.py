@@ -1,0 +1,50 @@
+"""Fewer bytes a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from memlens.advice.change import Change, proposes
+from memlens.advice.facts import Facts
+
+# torch.cuda.is_bf16_supported(including_emulation=False): from Ampere on
+BF16_SINCE = (8, 0)
+
+
+@proposes
+def autocast(facts: Facts) -> Iterator[Change]:
+    """Of a model whose weights are fp32 and that is not under autocast yet."""
+    if facts.dtype != torch.float32 or facts.scenario.recipe.autocast is not None:
+        return
+    short = "bf16" if facts.gpu.compute_capability >= BF16_SINCE else "fp16"
+    dtype = {"bf16": "bfloat16", "fp16": "float16"}[short]
+    scaler = "" if short == "bf16" or not facts.training else "\n# and a torch.amp.GradScaler around backward"
+    yield Change(
+        f"amp-{short}",
+        f"mixed precision: autocast to {short}",
+        f'with torch.autocast("cuda", dtype=torch.{dtype}):\n    loss = criterion(model(batch), targets)'
+        f"{scaler}",
+        "faster on tensor cores; products are rounded to " + ("8 bits" if short == "bf16" else "11 bits"),
+        lambda s: replace(s, precision=f"amp-{short}"),
+        changes_result=True,
+        group="precision",
+    )
+
+
+@proposes
+def bf16_weights(facts: Facts) -> Iterator[Change]:
+    """Weights, gradients and states in two bytes."""
+    if facts.dtype != torch.float32 or facts.gpu.compute_capability < BF16_SINCE:
+        return
+    yield Change(
+        "bf16-weights",
+        "weights, gradients and optimizer states in bf16",
+        "model.to(torch.bfloat16)",
+        "small updates are lost in weights of 8 significant bits" if facts.training else "rounding",
+        lambda s: replace(s, precision="bf16"),
+        changes_result=True,
+        group="precision",
+    )

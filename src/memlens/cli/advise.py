@@ -1,0 +1,152 @@
+"""`memlens advise`: what would make it fit, ranked; the largest batch."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from memlens.errors import UsageError
+
+if TYPE_CHECKING:
+    from memlens.advice.result import Advice
+
+EXAMPLE = """
+\b
+memlens advise net.py:make_model --input 3x224x224 --batch-size 64 --gpu 3060
+memlens advise hf:config.json --seq-len 4096 --memory 24GiB --same-result
+memlens advise timm:vit_large_patch16_224 --gpu 4090 --largest-batch
+"""
+
+
+@click.command(
+    epilog=EXAMPLE,
+    short_help="what would make it fit, ranked; the largest batch",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("target")
+@click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: what saves most.")
+@click.option("--memory", metavar="SIZE", help="The card's memory, 24GiB or 24GB, instead of its name.")
+@click.option("--largest-batch", is_flag=True, help="Only the largest batch that fits.")
+@click.option(
+    "--margin", default="5%", show_default=True, metavar="SIZE", help="Left free by it: 5% or 512MiB."
+)
+@click.option("--same-result", is_flag=True, help="Nothing that alters the result of training.")
+@click.option("--batch-size", default=1, show_default=True, help="Samples in a batch.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=][DTYPE:]SHAPE",
+    help="Shape of one sample: 3x224x224, int64:1024, mask=bool:1024. Repeatable.",
+)
+@click.option("--seq-len", type=int, help="Length of a sample of a language model (hf:).")
+@click.option("--mode", default="train", show_default=True, help="train or inference.")
+@click.option("--optimizer", default="adamw", show_default=True, help="Any of torch.optim, or none.")
+@click.option(
+    "--optimizer-arg", multiple=True, metavar="NAME=VALUE", help="lr=0.1, foreach=False. Repeatable."
+)
+@click.option("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16; as the model is built otherwise.")
+@click.option("--loss", help="cross_entropy, mse, bce, sum, mean, output.loss or FILE.py:FUNCTION.")
+@click.option(
+    "--accumulate", default=1, show_default=True, help="Batches whose gradients are summed in a step."
+)
+@click.option("--grad-checkpointing", is_flag=True, help="The blocks are recomputed in backward already.")
+@click.option("--keeps-gradients", is_flag=True, help="The loop calls zero_grad(set_to_none=False).")
+@click.option("--alloc-conf", metavar="CONF", help="As in PYTORCH_CUDA_ALLOC_CONF.")
+@click.option("--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the factory. Repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file: .json or .txt.")
+@click.option("--force", is_flag=True, help="Overwrite the output file.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+    largest_batch: bool,
+    **options: Any,
+) -> int:
+    """Say what would make training or running TARGET fit a card, each change simulated.
+
+    TARGET is what `memlens predict` takes, except a script.
+
+    Exit code 0: it fits, as it is or with what was found. 1: nothing found. 2: the call is wrong.
+    """
+    from memlens.cli.predict import check_output
+
+    check_output(output, force)
+    given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    wrong = given & ({"batch_size", "same_result", "keeps_gradients"} if largest_batch else {"margin"})
+    if wrong:
+        names = " and ".join("--" + name.replace("_", "-") for name in sorted(wrong))
+        raise UsageError(f"{names} has no meaning with{'' if largest_batch else 'out'} --largest-batch")
+    found = run(largest_batch, **options)
+    write(found, as_json, output)
+    return 1 if found.found is False else 0
+
+
+def run(
+    only_batch: bool,
+    /,
+    target: str,
+    *,
+    inputs: tuple[str, ...],
+    optimizer_arg: tuple[str, ...],
+    model_arg: tuple[str, ...],
+    keeps_gradients: bool,
+    same_result: bool,
+    margin: str,
+    batch_size: int,
+    **options: Any,
+) -> Advice:
+    """Call the library with what the options say, and show its progress on stderr."""
+    from memlens.advice.advise import advise, largest_batch
+    from memlens.cli.progress import Progress
+    from memlens.scenarios.names import parse_arguments
+
+    call: dict[str, Any] = {
+        **options,
+        "inputs": list(inputs) or None,
+        "optimizer_args": parse_arguments(optimizer_arg, "--optimizer-arg"),
+        "model_args": parse_arguments(model_arg, "--model-arg"),
+    }
+    # what the user's code prints must not stand in the middle of the result
+    with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
+        if only_batch:
+            return largest_batch(target, margin=margin, progress=progress, **call)
+        return advise(
+            target, batch_size=batch_size, set_to_none=not keeps_gradients, same_result=same_result,
+            progress=progress, **call,
+        )  # fmt: skip
+
+
+def write(advice: Advice, as_json: bool, output: Path | None) -> None:
+    """To the terminal as people read it, or as JSON; to a file by its ending."""
+    if output is not None:
+        if output.suffix == ".json":
+            text = json.dumps(advice.to_dict(), indent=2) + "\n"
+        else:
+            from memlens.render.advice import to_text
+
+            text = to_text(advice, width=100)
+        output.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {output}", err=True)
+    if as_json:
+        click.echo(json.dumps(advice.to_dict(), indent=2))
+    elif output is None:
+        from rich.console import Console
+
+        from memlens.render.advice import AdviceView
+        from memlens.render.bars import encodable
+
+        console = Console(file=sys.stdout, highlight=False)
+        with console.capture() as drawn:
+            console.print(AdviceView(advice))
+        click.echo(encodable(drawn.get(), sys.stdout.encoding), nl=False)

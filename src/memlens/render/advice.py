@@ -1,0 +1,146 @@
+"""`Advice` for the terminal: what it needs as it is, what would change that, and how to write it."""
+
+from __future__ import annotations
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from memlens.advice.result import Advice, Advised, Combination, LargestBatch
+from memlens.render.prediction import WIDEST, headline, section, subtitle
+from memlens.scenarios.prediction import short_name
+from memlens.units import format_bytes
+
+SAME = "What would help, and leaves the result of training as it is"
+OTHER = "What would help, and alters the result of training"
+
+
+class AdviceView:
+    """What rich prints for advice; `Console.print(AdviceView(a))` fits the console's width."""
+
+    def __init__(self, advice: Advice) -> None:
+        self.advice = advice
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, WIDEST)
+        for part in render(self.advice):
+            yield from console.render(part, options.update_width(width))
+
+
+def to_text(advice: Advice, width: int = 80) -> str:
+    """The same as plain text, without colour, for a file."""
+    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(AdviceView(advice))
+    return capture.get()
+
+
+def render(advice: Advice) -> list[RenderableType]:
+    """The parts from top to bottom."""
+    if advice.largest_batch is not None:
+        return [batch_headline(advice, advice.largest_batch), subtitle(advice.base)]
+    parts: list[RenderableType] = [headline(advice.base), subtitle(advice.base)]
+    for title, alters in ((SAME, False), (OTHER, True)):
+        rows = [item for item in advice.advice if item.changes_result is alters]
+        if rows:
+            parts.append(section(title, ranking(rows, advice.base.device.memory_bytes or 0)))
+    if advice.combination is not None:
+        parts.append(section("Together", together(advice.combination)))
+    shown = [item for item in advice.advice if item.fits or advice.base.fits is None][:3] or list(
+        advice.advice[:3]
+    )
+    if advice.combination is not None:
+        parts.append(section("How to switch it on", code(advice.combination.how)))
+    elif shown:
+        parts.append(section("How to switch it on", how(shown)))
+    if advice.refused:
+        parts.append(section("What the model does not take", refused(advice)))
+    parts.append(closing(advice))
+    return parts
+
+
+def closing(advice: Advice) -> Text:
+    """The answer once more, in words."""
+    if advice.found is False:
+        return Text("\nNothing found makes it fit.", style="bold red")
+    if not advice.advice:
+        return Text("\nNothing found saves a noticeable part of it.", style="bold")
+    return Text(f"\nEach line was simulated ({advice.simulated} runs).", style="dim")
+
+
+def ranking(rows: list[Advised], memory_bytes: int) -> Table:
+    """One line a change: what it saves, what is needed then, whether that fits, what it costs."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for align in ("right", "right", "left", "left"):
+        table.add_column(justify=align, no_wrap=align == "right")
+    table.columns[2].no_wrap = True
+    table.add_row(*(Text(head, style="dim") for head in ("  saves", "needs", "", "with")))
+    for row in rows:
+        said = Text(row.what) + Text(f"\n{row.cost}" if row.cost else "", style="dim")
+        saved, needs = format_bytes(row.saves_bytes), format_bytes(row.process_bytes)
+        table.add_row(f"  {saved}", needs, verdict(row, memory_bytes), said)
+    return table
+
+
+def verdict(row: Advised, memory_bytes: int) -> Text:
+    """In one or two words; `may fit` is what predict calls `may not fit`: not if the worst is true."""
+    if row.fits is None:
+        return Text("")
+    if not row.fits:
+        return Text("not yet", style="red")
+    sure = row.high_process_bytes <= memory_bytes
+    return Text("fits", style="green") if sure else Text("may fit", style="yellow")
+
+
+def together(found: Combination) -> Table:
+    """The changes of a combination, then what they need together."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column()
+    for part in found.what.split("; "):
+        table.add_row(f"  + {part}")
+    alters = ", and alter the result of training" if found.changes_result else ""
+    needs = f"  need {format_bytes(found.process_bytes)}, {format_bytes(found.saves_bytes)} less{alters}"
+    table.add_row(Text(needs, style="bold green" if found.fits else "bold"))
+    if found.cost:
+        table.add_row(Text(f"  cost: {found.cost}", style="dim"))
+    return table
+
+
+def how(rows: list[Advised]) -> Table:
+    """Code for the first few; --json has it for all."""
+    table = Table.grid(padding=(0, 0, 0, 0))
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(Text(f"  # {row.name}", style="dim"))
+        table.add_row(code(row.how))
+    return table
+
+
+def code(text: str) -> Text:
+    return Text("\n".join(f"  {line}" for line in text.splitlines()), overflow="fold")
+
+
+def refused(advice: Advice) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for item in advice.refused:
+        table.add_row(f"  {item.name}", Text(item.why, style="dim"))
+    return table
+
+
+def batch_headline(advice: Advice, found: LargestBatch) -> Text:
+    """The largest batch in one or two lines."""
+    device = advice.base.device
+    article = "" if device.name.startswith("a ") else "the "
+    card, margin = article + short_name(device.name), format_bytes(found.margin_bytes)
+    if not found.batch_size or found.process_bytes is None:
+        return Text(f"Not even one sample fits {card} with {margin} to spare", style="bold red")
+    text = Text(f"The largest batch on {card} is {found.batch_size:,}", style="bold green")
+    text += Text(f": it needs {format_bytes(found.process_bytes)}, and {margin} stay free")
+    if found.capped:
+        text += Text("\n  the search ended there, with room for more", style="dim")
+    elif found.next_process_bytes is not None:
+        more = format_bytes(found.next_process_bytes)
+        text += Text(f"\n  {found.batch_size + 1:,} would need {more}", style="dim")
+    return text
