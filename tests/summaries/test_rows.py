@@ -167,3 +167,33 @@ def test_csv_has_a_line_a_row() -> None:
     assert lines[0] == ",".join(CONTRACT)
     assert lines[1].split(",")[:6] == ["", "Many", "0", "1", "False", "8 4x8 4x8"]
     assert len(lines) == 5
+
+
+def test_lazy_layers_get_their_shapes_first() -> None:
+    """A model whose layers wait for a batch is given one on the host, and says so."""
+    summary = summarise(nn.Sequential(nn.LazyLinear(8), nn.ReLU()), inputs=(5,), batch_size=2)
+    assert summary.totals.params == 5 * 8 + 8
+    assert any("lazy" in assumption.what for assumption in summary.assumptions)
+
+
+def test_inside_vmap() -> None:
+    """What runs inside `vmap` has no storage of its own; what is kept is that of the whole batch."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.vmap(lambda row: self.layer(row).sin())(x)
+
+    assert summarise(Net(), inputs=(8,), batch_size=4).totals.kept_bytes == 2 * 4 * 8 * 4
+
+
+def test_whatever_mode_the_caller_is_in() -> None:
+    """A call under no_grad or inference_mode says the same as one outside."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    outside = summarise(model, inputs=(8,), batch_size=2).totals
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert summarise(model, inputs=(8,), batch_size=2).totals == outside

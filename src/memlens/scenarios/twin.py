@@ -45,7 +45,9 @@ def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
 def empty_like(tensor: torch.Tensor) -> torch.Tensor:
     """Its twin: dtype, shape, strides and flags without the data, unless it is small."""
     if is_lazy(tensor):
-        return copy.deepcopy(tensor)
+        # its own deepcopy asks for `data`, which a simulation cannot see the shape of
+        kind: Any = type(tensor)
+        return kind(tensor.requires_grad, "cpu", tensor.dtype)
     with torch.no_grad():
         source = tensor.detach()
         if tensor.device.type == "cpu" and tensor.nbytes <= KEPT_BYTES:

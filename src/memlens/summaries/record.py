@@ -122,7 +122,7 @@ class Recorder:
     def _structure(self, value: Any) -> Any:
         """`value` with every tensor replaced by its Output; what holds no tensor becomes None."""
         if isinstance(value, Tensor):
-            entry = self.sim.ledger.storages.get(value.untyped_storage()._cdata)
+            entry = self._entry(value)
             return Output(*spec(value), None if entry is None else id(entry))
         if isinstance(value, Mapping):
             return {key: self._structure(item) for key, item in value.items()}
@@ -131,16 +131,21 @@ class Recorder:
         return None
 
     def _returned(self, node: Node, output: Any) -> None:
-        storages = self.sim.ledger.storages
         tensors = list(tensors_in(output))
         returned = tuple(spec(tensor) for tensor in tensors)
         if returned not in node.returns:
             node.returns.append(returned)
         for tensor in tensors:
-            entry = storages.get(tensor.untyped_storage()._cdata)
+            entry = self._entry(tensor)
             if entry is not None and id(entry) not in self._claimed:
                 self._claimed[id(entry)] = entry, node
                 node.output_bytes += entry.nbytes
+
+    def _entry(self, tensor: Tensor) -> Storage | None:
+        """What the ledger knows of a tensor; nothing of those inside `vmap`, which have no storage."""
+        if torch._C._functorch.is_batchedtensor(tensor):
+            return None
+        return self.sim.ledger.of(tensor)
 
     # what operators do ---------------------------------------------------------------------------------
 
@@ -164,9 +169,12 @@ class Recorder:
             if weight and entry is not None and entry.alloc is not None:
                 self.cast_weights[entry.key] = entry.alloc.id, entry.nbytes
 
-    def save(self, tensor: Tensor) -> Tensor:
+    def save(self, saved_tensor: Tensor) -> Tensor:
         """Autograd saves a tensor: the first node that saves a storage keeps it."""
+        tensor = saved_tensor
         with _no_modes():
+            while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                tensor = torch._C._functorch.get_unwrapped(tensor)
             storage = tensor.untyped_storage()
             entry = self.sim.ledger.storages.get(storage._cdata)
             identity = id(entry) if entry is not None else -storage._cdata
@@ -177,7 +185,7 @@ class Recorder:
                 )
                 if entry is None:
                     self._host.append(storage)  # keeps the address from being used again
-        return tensor
+        return saved_tensor
 
     def what(self, saved: Saved) -> str:
         """What a kept storage is: activation, input, buffer, host or held."""

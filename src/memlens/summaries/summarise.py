@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from memlens import __version__
 from memlens.devices import Gpu, find_gpu
@@ -19,7 +20,7 @@ from memlens.scenarios.inputs import InputSpec, make_inputs, read_inputs
 from memlens.scenarios.names import check_choice
 from memlens.scenarios.scenario import Scenario, make_scenario
 from memlens.scenarios.target import Built, Target, find_target
-from memlens.scenarios.training import autocast, check_call, forward
+from memlens.scenarios.training import autocast, check_call, forward, materialise
 from memlens.simulation import simulate
 from memlens.simulation.mixing import is_mix
 from memlens.summaries.call import GPU, as_call, batch_bytes, describe, moved
@@ -68,7 +69,7 @@ def summarise(
     asked = Asked(
         find_target(target, model_args or {}),
         make_scenario(
-            batch_size=batch_size, inputs=_specs(inputs, input_data), precision=precision, seq_len=seq_len,
+            batch_size=batch_size, inputs=_read(inputs, input_data), precision=precision, seq_len=seq_len,
             mode="inference" if mode == "inference" else "train",
         ),
         mode, check_choice("tool", like, TOOLS) if like is not None else None,
@@ -106,9 +107,13 @@ def _summarise(asked: Asked, stays: Assumption | None = None) -> Summary:
     started = time.perf_counter()
     flags, records = MODES[asked.mode]
     asked.progress(f"building {asked.target.name}")
-    with simulate(asked.card, automatic_phases=False) as sim, torch.set_grad_enabled(records):
+    with (
+        simulate(asked.card, automatic_phases=False) as sim,
+        torch.inference_mode(False),
+        torch.set_grad_enabled(records),
+    ):
         built = asked.target.build()
-        model = _on_the_device(sim, built, asked.scenario, flags)
+        model = _on_the_device(sim, asked, built, flags)
         args, named = _feed(asked, built, model)
         batch = list(tensors_in((args, named)))
         sim.label(batch, Category.INPUT)
@@ -136,28 +141,41 @@ def _feed(asked: Asked, built: Built, model: nn.Module) -> tuple[list[Any], dict
     data, named = moved((asked.input_data, asked.kwargs))
     if data is not None:
         return as_call(data, named)
-    scenario = asked.scenario
-    specs = scenario.inputs or built.inputs(scenario.seq_len, scenario.training)
+    specs = _specs(asked, built)
     given = tuple(InputSpec((), None, name) for name in named)
     check_call(model, (*specs, *given), asked.target.name)
-    args, made = make_inputs(specs, scenario.batch_size, _float_dtype(model), GPU)
+    args, made = make_inputs(specs, asked.scenario.batch_size, _float_dtype(model), GPU)
     return args, {**made, **named}
 
 
-def _specs(inputs: Any, input_data: Any) -> tuple[InputSpec, ...]:
+def _specs(asked: Asked, built: Built) -> tuple[InputSpec, ...]:
+    scenario = asked.scenario
+    if scenario.seq_len is not None and scenario.inputs:
+        raise UsageError("--seq-len and --input both say what goes in", hint="leave one of them out")
+    return scenario.inputs or built.inputs(scenario.seq_len, scenario.training)
+
+
+def _read(inputs: Any, input_data: Any) -> tuple[InputSpec, ...]:
     if inputs is not None and input_data is not None:
         raise UsageError("inputs and input_data both say what goes in", hint="leave one of them out")
     return read_inputs(inputs)
 
 
-def _on_the_device(sim: Any, built: Built, scenario: Scenario, flags: bool | None) -> nn.Module:
+def _on_the_device(sim: Any, asked: Asked, built: Built, flags: bool | None) -> nn.Module:
     """The model that is watched: in its mode and precision, on the simulated device."""
     sim.mark("build", step=0)
     model = built.model if flags is None else built.model.train(flags)
-    for assumption in built.assumptions if not scenario.inputs else ():
+    for assumption in built.assumptions if not asked.scenario.inputs else ():
         sim.assume(assumption)
-    if scenario.recipe.weights is not None:
-        model = model.to(scenario.recipe.weights)
+    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        if asked.input_data is not None:
+            raise UsageError(
+                f"{asked.target.name} has lazy layers, which get their shapes from a batch",
+                hint="give the shapes of its inputs instead of input_data, or run it once before",
+            )
+        materialise(sim, model, _specs(asked, built), asked.scenario)
+    if asked.scenario.recipe.weights is not None:
+        model = model.to(asked.scenario.recipe.weights)
     model = model.to(GPU)
     sim.label_module(model)
     sim.mark("inputs", step=1)
