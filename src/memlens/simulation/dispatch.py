@@ -257,7 +257,7 @@ class DispatchMode(TorchDispatchMode):
                 self._recipes[key] = _recipe(out, metas)
             if target is not None:
                 self._adopt(out, target, op)
-                if op.follows:
+                if op.follows and (not metas or sim.values.worth_following(op.name, metas[0])):
                     sim.values.follow(func, args, kwargs, out)
         elif kind is Kind.INPLACE:
             if key in self._valid or op.lists:

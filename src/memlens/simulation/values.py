@@ -78,6 +78,11 @@ class Values:
             return None
         return torch.as_strided(kept, tensor.shape, tensor.stride(), tensor.storage_offset()).clone()
 
+    def worth_following(self, name: str, first: Tensor) -> bool:
+        """Whether an operator on `first` may have a known result: asked of every operator, so briefly."""
+        entry = self.sim.ledger.storages.get(first.untyped_storage()._cdata)
+        return entry is not None and (entry.value is not None or name in _TEMPLATES or name in _LIKELY)
+
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Compute a small operator on data that is known, so that its result is known too."""
         first = out[0] if isinstance(out, (tuple, list)) else out
