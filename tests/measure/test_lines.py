@@ -13,6 +13,7 @@ import pytest
 
 from memlens.errors import UsageError
 from memlens.measure.lines import LineProfiler, code_of
+from memlens.measure.rss import own_reader
 from memlens.model.lines import LineRow, LineTable
 from memlens.units import MIB
 
@@ -24,6 +25,19 @@ def fresh(size: int) -> mmap.mmap:
     block = mmap.mmap(-1, size)
     block[::4096] = b"x" * -(-size // 4096)
     return block
+
+
+@pytest.fixture
+def full_heap() -> Iterator[None]:
+    """Small objects fill what earlier tests left free, so that new ones need new pages."""
+    read = own_reader()
+    kept: list[Any] = []
+    full = read() + 8 * MIB
+    while read() < full:
+        start = len(kept) * 2000
+        kept.append([(str(i), [i], {i: i}, i + 10**6) for i in range(start, start + 2000)])
+    yield
+    del kept
 
 
 def profiled(function: Any, *args: Any) -> LineTable:
@@ -128,6 +142,7 @@ def test_net_and_peak_of_a_line_are_told_apart() -> None:
     assert (abs(temp.increment_bytes or 0) < MIB, temp.peak_bytes) == (True, pytest.approx(SIZE, abs=MIB))
 
 
+@pytest.mark.usefixtures("full_heap")
 def test_increments_in_a_loop_add_up_to_last_minus_first() -> None:
     """The loop that memory_profiler reports with huge negatives: the list is positive, `del` is negative."""
     table = profiled(textbook, 200_000)
@@ -218,6 +233,7 @@ def test_threads_have_their_own_frames() -> None:
     assert (table.calls, at(table, "total += 1").occurrences) == (2, 4000)
 
 
+@pytest.mark.usefixtures("full_heap")
 @pytest.mark.parametrize("make", [str, lambda i: [i], lambda i: {i: i}], ids=["str", "list", "dict"])
 def test_small_objects_are_charged_to_the_line_that_makes_them(make: Any) -> None:
     """Page by page, although the profiler's own objects share the pages, and calm lines are read less."""
