@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "snapshot": ("snapshot", "read a torch CUDA snapshot: peak, holders, why it ran out"),
     "summary": ("summary", "one row per layer, with bytes that are true"),
     "compare": ("compare", "two records side by side: predicted and measured, before and after"),
+    "calibrate": ("calibrate", "measure this machine's card, for predictions"),
     "gpus": ("gpus", "the catalogue, and the cards in this machine"),
     "run": ("run", "run a program and record the memory of it and its children"),
     "attach": ("attach", "the same for a process that runs already"),

@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from memlens.devices.calibrated import calibrated
 from memlens.devices.names import QUALIFIERS, name_tokens, normalise
 from memlens.errors import UsageError
 from memlens.model.trace import Device
@@ -151,8 +152,9 @@ def find_gpu(name: str) -> Gpu:
     if len({other.nominal_gb for other in found}) > 1:
         others = [other.name for other in found[1:] if other.nominal_gb != gpu.nominal_gb]
         names = ", ".join([gpu.name, *others[:-1]])
-        return replace(gpu, note=f"{name!r} fits {names} and {others[-1]}; the smallest memory was taken")
-    return gpu
+        note = f"{name!r} fits {names} and {others[-1]}; the smallest memory was taken"
+        gpu = replace(gpu, note=note)
+    return calibrated(gpu)
 
 
 def _nearest(name: str) -> str:

@@ -26,7 +26,7 @@ def measure_gap(index: int, storages: Collection[int]) -> Gap:
     unseen = requested - tensors
     found = _workspaces(index, storages) if unseen >= min(WORKSPACES) else {}
     workspaces = sum(size * count for size, count in found.items())
-    use = usage.device_use(index, _uuid(index))
+    use = usage.device_use(index, device_uuid(index))
     return Gap(
         tensor_bytes=tensors,
         rounding_bytes=allocated - requested,
@@ -63,5 +63,6 @@ def _said(size: int, count: int) -> str:
     return f"{count} cuBLAS workspace{'s' if count > 1 else ''} of {format_count(size)} B"
 
 
-def _uuid(index: int) -> str:
+def device_uuid(index: int) -> str:
+    """The UUID by which NVML knows torch's device; empty where torch does not tell."""
     return str(getattr(torch.cuda.get_device_properties(index), "uuid", ""))

@@ -1,0 +1,1 @@
+"""What no CPU can know: measured where a GPU is at hand."""

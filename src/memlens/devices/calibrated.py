@@ -1,0 +1,134 @@
+"""What `memlens calibrate` measured on this user's own cards, kept in the configuration directory.
+
+The file is JSON, schema memlens.calibration/1: a card's name (as the driver gives it) to its figures. They
+are preferred over the catalogue's, and the card's note says so, so that every prediction does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memlens.errors import RecordError
+
+if TYPE_CHECKING:
+    from memlens.devices.lookup import Gpu
+
+SCHEMA = "memlens.calibration/1"
+VARIABLE = "MEMLENS_CONFIG_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One card's own figures; None where its driver would not tell.
+
+    `context_bytes` is what the process holds outside PyTorch's allocator: after the first allocation, after a
+    training step, after steps of every kind of layer.
+    """
+
+    name: str
+    memory_bytes: int
+    compute_capability: tuple[int, int]
+    cublas_workspace_bytes: int
+    context_bytes: tuple[int, int, int] | None
+    measured: str  # date
+    torch: str = ""
+    driver: str = ""
+    reason: str = ""  # why there is no context
+
+    def apply(self, gpu: Gpu) -> Gpu:
+        """The catalogue's card with these figures in place of its own."""
+        said = f"as `memlens calibrate` measured it on {self.measured} (torch {self.torch}"
+        said += f", driver {self.driver})" if self.driver else ")"
+        note = f"{gpu.note}; {said}" if gpu.note else said
+        return replace(
+            gpu,
+            memory_bytes=self.memory_bytes,
+            cublas_workspace_bytes=self.cublas_workspace_bytes,
+            context_bytes=self.context_bytes or gpu.context_bytes,
+            context_source=said if self.context_bytes else gpu.context_source,
+            verified=True,
+            note=note,
+        )
+
+
+def config_dir() -> Path:
+    """Where users' settings lie on this system; $MEMLENS_CONFIG_DIR comes first."""
+    if given := os.environ.get(VARIABLE):
+        return Path(given)
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA", Path.home())) / "memlens"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "memlens"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "memlens"
+
+
+def calibration_file() -> Path:
+    return config_dir() / "calibration.json"
+
+
+def load_calibrations() -> dict[str, Calibration]:
+    """Every calibrated card by its name; nothing where none was.
+
+    Raises RecordError for a file that cannot be understood: figures that were measured are not passed over.
+    """
+    path = calibration_file()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        data = json.loads(text)
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"schema {data['schema']!r}")
+        return {name: _read(entry) for name, entry in data["cards"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"{path} is no calibration that memlens wrote: {error}",
+            hint="remove it, and run `memlens calibrate` again",
+        ) from error
+
+
+def _read(entry: dict[str, Any]) -> Calibration:
+    context = entry["context_bytes"]
+    figures = [entry["memory_bytes"], entry["cublas_workspace_bytes"], *(context or ())]
+    if not all(isinstance(figure, int) and figure >= 0 for figure in figures):
+        raise ValueError(f"{entry['name']} has a size that is no number of bytes")
+    major, minor = entry["compute_capability"]
+    low, expected, high = context or (0, 0, 0)
+    return Calibration(
+        **{
+            **entry,
+            "compute_capability": (major, minor),
+            "context_bytes": (low, expected, high) if context else None,
+        }
+    )
+
+
+def save_calibration(found: Calibration) -> Path:
+    """Keep a card's figures beside those of other cards; returns the file."""
+    cards = {**load_calibrations(), found.name: found}
+    path = calibration_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(
+        {"schema": SCHEMA, "cards": {name: asdict(card) for name, card in cards.items()}}, indent=2
+    )
+    partial = path.with_suffix(".partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)  # whole or not at all
+    return path
+
+
+def calibrated(gpu: Gpu) -> Gpu:
+    """The card with its own figures where it was calibrated, else as it is."""
+    for found in load_calibrations().values():
+        same_size = abs(found.memory_bytes - gpu.memory_bytes) <= gpu.memory_bytes // 20
+        if (found.name == gpu.name or gpu.name.startswith(f"{found.name} ")) and same_size:
+            return found.apply(gpu)
+    return gpu
