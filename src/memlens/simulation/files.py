@@ -53,12 +53,10 @@ def replacements(mode: DeviceMode) -> dict[str, Any]:
 
         return _moved(mode, load(f, place, *args, **kwargs), bound_for_device)
 
-    return {
-        "torch.save": save_simulated,
-        "torch.serialization.save": save_simulated,
-        "torch.load": load_simulated,
-        "torch.serialization.load": load_simulated,
-    }
+    table = {"torch.serialization.save": save_simulated, "torch.serialization.load": load_simulated}
+    if torch.save is save:  # else somebody looks after files already
+        table |= {"torch.save": save_simulated, "torch.load": load_simulated}
+    return table
 
 
 def _target(map_location: Any, location: str) -> str:
