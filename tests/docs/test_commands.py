@@ -23,6 +23,7 @@ from memlens.cli.main import COMMANDS, cli
 NOT_TYPED = {
     "make": "makes an environment; .ci/run does it",
     "pip": "installs; .ci/run does it",
+    "calibrate": "needs a card: tests/measure/test_calibration.py",
     "attach": "needs a process of yours: tests/cli/test_attach.py",
 }
 LIBRARIES = {

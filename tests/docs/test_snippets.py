@@ -42,6 +42,10 @@ GIVEN = {
     "docs/commands/predict.md 2": Given("import memlens\nfrom net import make_model\nmodel = make_model()"),
     "docs/commands/run.md 1": Given(run=True),
     "docs/commands/summary.md 1": Given("from net import make_model\nmodel = make_model()"),
+    "docs/guides/track.md 1": Given("from torch import nn\ndef vgg19(): return nn.Conv2d(3, 8, 3)", "T4"),
+    "docs/guides/track.md 2": Given("import memlens"),
+    "docs/guides/track.md 3": Given("import memlens, torch\nhidden = torch.ones(3)"),
+    "docs/guides/track.md 4": Given("import memlens\ndef train(): pass"),
 }
 NOT_RUN = {
     "docs/commands/snapshot.md 1": "needs a real GPU to record",
@@ -65,7 +69,7 @@ def snippets() -> list[Any]:
 
 
 def needs_torch(text: str) -> bool:
-    return any(word in text for word in ("torch", "make_model", "who_holds", "memlens.track"))
+    return any(word in text for word in ("torch", "make_model", "who_holds", "memlens.track", "on_oom"))
 
 
 def execute(block: Block, given: Given, folder: Path) -> dict[str, Any]:
