@@ -81,6 +81,18 @@ def test_depth_columns_and_sort() -> None:
     assert listed[3].startswith("/relu")
 
 
+def test_depth_and_sort_of_the_data(tmp_path: Path) -> None:
+    """Rows in JSON and CSV are folded and sorted where that is asked for; their sums are the totals still."""
+    document = json.loads(run("--json", "--depth", "0").output)
+    assert len(document["rows"]) == 1
+    assert document["rows"][0]["kept_bytes"] == document["totals"]["kept_bytes"]
+    run("-o", "table.csv", "--sort", "kept_bytes")
+    rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    sizes = [int(row["kept_bytes"]) for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(run("--formulas", "--depth", "0").output.splitlines()) < 20
+
+
 def test_formulas() -> None:
     """A layer's own numbers, worked out: parameters, multiply-adds, output and what is kept."""
     text = run("--formulas", columns=120).output
@@ -120,8 +132,10 @@ def test_json_and_files(tmp_path: Path) -> None:
         (("--columns", "memory"), "there is no column 'memory'"),
         (("--like", "torchsumary"), "unknown tool 'torchsumary'"),
         (("--mode", "trian"), "unknown mode 'trian'"),
-        (("--json", "--depth", "1"), "--depth has no effect on the data"),
-        (("--formulas", "--sort", "params"), "--sort has no effect on --formulas"),
+        (("--json", "--columns", "kept_bytes"), "--columns has no effect on the data"),
+        (("--formulas", "--columns", "kept_bytes"), "--columns has no effect on --formulas"),
+        (("--like", "torchinfo", "--sort", "params"), "--sort has no effect on --like"),
+        (("--json", "--formulas"), "--formulas has no effect on the data"),
         (("--formulas", "--like", "torchinfo"), "--formulas and --like are two pages"),
         (("-o", "table.xlsx"), "cannot write table.xlsx"),
         (("-o", "no/table.csv"), "there is no folder no"),

@@ -65,39 +65,57 @@ def command(
     TARGET is timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, where the
     object is an nn.Module, a class or a function that makes one.
     """
-    from memlens.summaries.view import DEFAULT_DEPTH, check_columns, check_sort
+    from memlens.summaries.view import check_columns, check_sort
 
     check_output(output, force)
-    like = options["like"]
-    table_options = {"--depth": depth, "--columns": columns, "--sort": sort}
-    check_together(table_options, formulas, like, as_json, output)
+    check_together(depth, columns, sort, formulas, options["like"], as_json, output)
     shown = check_columns(columns.replace(",", " ").split()) if columns else ()
     if sort is not None:
         check_sort(sort)
     summary = run(target, **options)
+    if as_json or (output is not None and output.suffix != ".txt"):
+        from memlens.summaries.view import narrowed
 
-    def text(width: int | None) -> str:
-        from memlens.render.summary import to_text
-        from memlens.render.summary_formulas import to_formulas
-        from memlens.render.summary_like import to_like
+        data = narrowed(summary, depth, sort)
+        document = json.dumps(data.to_dict(), indent=2)
+        if output is not None:
+            write(output, data.to_csv() if output.suffix == ".csv" else document)
+        if as_json:
+            click.echo(document)
+        return
+    width = shutil.get_terminal_size((120, 24)).columns if output is None else None
+    text = page(summary, depth, shown, sort, formulas, width)
+    if output is None:
+        click.echo(text)
+    else:
+        write(output, text)
 
-        if formulas:
-            return to_formulas(summary, width)
-        if like:
-            return to_like(summary, summary.like or like, width)
-        level = DEFAULT_DEPTH if depth is None else depth
-        return to_text(summary, width=width, depth=level, columns=shown, sort=sort)
 
-    document = json.dumps(summary.to_dict(), indent=2)
-    if output is not None:
-        csv = output.suffix == ".csv"
-        data = document if output.suffix == ".json" else summary.to_csv() if csv else text(None)
-        output.write_text(data.rstrip("\n") + "\n", encoding="utf-8")
-        click.echo(f"wrote {output}", err=True)
-    if as_json:
-        click.echo(document)
-    elif output is None:
-        click.echo(text(shutil.get_terminal_size((120, 24)).columns))
+def page(
+    summary: Summary,
+    depth: int | None,
+    columns: tuple[str, ...],
+    sort: str | None,
+    formulas: bool,
+    width: int | None,
+) -> str:
+    """What people read: the table, the formulas or another tool's numbers."""
+    from memlens.render.summary import to_text
+    from memlens.render.summary_formulas import to_formulas
+    from memlens.render.summary_like import to_like
+    from memlens.summaries.view import DEFAULT_DEPTH, narrowed
+
+    if formulas:
+        return to_formulas(narrowed(summary, depth, sort), width)
+    if summary.like:
+        return to_like(summary, summary.like, width)
+    level = DEFAULT_DEPTH if depth is None else depth
+    return to_text(summary, width=width, depth=level, columns=columns, sort=sort)
+
+
+def write(output: Path, text: str) -> None:
+    output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    click.echo(f"wrote {output}", err=True)
 
 
 def check_output(output: Path | None, force: bool) -> None:
@@ -113,18 +131,25 @@ def check_output(output: Path | None, force: bool) -> None:
 
 
 def check_together(
-    table: dict[str, Any], formulas: bool, like: str | None, as_json: bool, output: Path | None
+    depth: int | None,
+    columns: str | None,
+    sort: str | None,
+    formulas: bool,
+    like: str | None,
+    as_json: bool,
+    output: Path | None,
 ) -> None:
-    """An option without effect is an error: the table's options mean nothing where no table is shown."""
+    """An option without effect is an error."""
     if formulas and like:
         raise UsageError("--formulas and --like are two pages", hint="ask for one of them")
-    whole = as_json or (output is not None and output.suffix != ".txt")
-    other = "--formulas" if formulas else "--like" if like and not whole else "the data" if whole else None
-    given = [name for name, value in table.items() if value is not None]
-    if other and given:
-        raise UsageError(f"{' and '.join(given)} has no effect on {other}, which has every row")
-    if formulas and whole:
+    data = as_json or (output is not None and output.suffix != ".txt")
+    if formulas and data:
         raise UsageError("--formulas has no effect on the data", hint="write a .txt, or leave --formulas out")
+    if columns and (formulas or like or data):
+        where = "--formulas" if formulas else "the data, whose columns are fixed" if data else "--like"
+        raise UsageError(f"--columns has no effect on {where}")
+    if like and not data and (depth is not None or sort):
+        raise UsageError(f"{'--sort' if sort else '--depth'} has no effect on --like, which has every output")
 
 
 def run(target: str, *, inputs: tuple[str, ...], model_arg: tuple[str, ...], **options: Any) -> Summary:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from memlens.errors import UsageError
 from memlens.summaries.rows import SUMMED, Row
+from memlens.summaries.summary import Summary
 
 # torchinfo's words first, then what it does not have
 COLUMNS: dict[str, str] = {
@@ -83,3 +84,9 @@ def ordered(rows: Iterable[Row], sort: str) -> tuple[Row, ...]:
     """The rows that have any of it, largest first."""
     key = check_sort(sort)
     return tuple(sorted((r for r in rows if getattr(r, key)), key=lambda row: -getattr(row, key)))
+
+
+def narrowed(summary: Summary, depth: int | None, sort: str | None) -> Summary:
+    """The same summary with its rows folded and sorted, where that was asked for; its totals stay."""
+    rows = summary.rows if depth is None else fold(summary.rows, depth)
+    return replace(summary, rows=rows if sort is None else ordered(rows, sort))
