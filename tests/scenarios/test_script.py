@@ -60,6 +60,11 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
         "assert os.path.isfile('b.csv')\nimport subprocess\nsubprocess.run(['touch', 'from_a_child'])\n"
         "while True:\n    step()", {},
     ),
+    "made_up": (
+        "import numpy\ndata = numpy.memmap('absent.bin', dtype=numpy.uint16, mode='r')\n"
+        "assert len(data) > 10**6 and int(data[5]) == 0\nwhile True:\n    step()",
+        {"synthetic": True},
+    ),
     "torchrun": ("import os\nrank = int(os.environ['LOCAL_RANK'])\nwhile True:\n    step()", {}),
 }  # fmt: skip
 
@@ -140,6 +145,11 @@ def test_nothing_is_written(outcomes: dict[str, Future[Prediction]], tmp_path_fa
     assert sorted(path.name for path in folder.iterdir()) == ["kept.txt", "victim", "writes.py"]
     assert (folder / "kept.txt").read_text() == "as it was"
     assert (folder / "victim" / "file").read_text() == "as it was"
+
+
+def test_made_up_data(outcomes: dict[str, Future[Prediction]]) -> None:
+    """With --synthetic a memory map of a file that is not there is zeros, and the result says so."""
+    assert any("absent.bin is made up" in a.what for a in outcomes["made_up"].result().assumptions)
 
 
 def test_a_script_for_torchrun(outcomes: dict[str, Future[Prediction]]) -> None:

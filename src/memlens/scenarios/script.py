@@ -55,7 +55,6 @@ class Script:
     max_seconds: float = 300.0
     host_memory: int | None = None
     synthetic: bool = False
-    inputs: tuple[str, ...] = ()
     writes: bool = False
     show_output: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -149,7 +148,7 @@ def _run(
         "target": [script.path, *script.arguments], "gpu": asdict(card),
         "alloc_conf": alloc_conf, "steps": script.steps, "max_seconds": script.max_seconds,
         "host_bytes": host_bytes, "writes": script.writes, "environment": dict(script.environment),
-        "synthetic": script.synthetic, "inputs": list(script.inputs),
+        "synthetic": script.synthetic,
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
         code = _execute(job, scratch, script, progress)
