@@ -1,4 +1,4 @@
-"""`--synthetic`: made-up data where the script's own is missing, of the same shape; its own where it is there.
+"""`--synthetic`: made-up data, of the same shape, where the script's own is missing.
 
 Covers torchvision's datasets (pictures of their size go through the script's own transforms) and numpy's
 memory maps and raw files, as language models are fed from.
@@ -43,7 +43,7 @@ DATASETS = {
 def made_up(original: Any, pictures: Pictures, shims: Shims) -> Any:
     """A class that is `original` where its data is there, and made-up pictures where it is not."""
 
-    class Known(original):  # type: ignore[misc]
+    class Known(original):
         def __init__(self, *args: Any, **options: Any) -> None:
             try:
                 super().__init__(*args, **options)
@@ -102,7 +102,12 @@ def files(shims: Shims, numpy: ModuleType) -> dict[str, Any]:
         return numpy.zeros(shape or FILE_BYTES // numpy.dtype(dtype).itemsize, dtype)
 
     def map_or_zeros(
-        filename: Any, dtype: Any = numpy.uint8, mode: str = "r+", offset: int = 0, shape: Any = None, **rest: Any
+        filename: Any,
+        dtype: Any = numpy.uint8,
+        mode: str = "r+",
+        offset: int = 0,
+        shape: Any = None,
+        **rest: Any,
     ) -> Any:
         if hasattr(filename, "read") or os.path.exists(filename) or "w" in mode:
             return memmap(filename, dtype, mode, offset, shape, **rest)
