@@ -78,7 +78,9 @@ def test_depth_columns_and_sort() -> None:
     chosen = run("--columns", "kernel_size,trainable,kept_percent").output.splitlines()[1]
     assert chosen.split("  ")[-1].strip() == "Kept %"
     listed = run("--sort", "kept_bytes").output.splitlines()
-    assert listed[3].startswith("/relu")
+    assert listed[3].startswith("/relu ")
+    assert any(line.startswith("conv1 (Conv2d) ") for line in listed)
+    assert run("--sort", "kept_bytes", "--depth", "0").output.splitlines()[3].startswith("Net ")
 
 
 def test_depth_and_sort_of_the_data(tmp_path: Path) -> None:

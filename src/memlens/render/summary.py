@@ -35,7 +35,7 @@ def to_text(
         rows = tuple(row for row in rows if not (row.shared and row.calls))
     if sort is not None:
         rows = ordered(rows, sort)
-        names = [row.path or row.type for row in rows]
+        names = [listed(row) for row in rows]
     else:
         names = tree(rows, settings)
     heading = "Layer" if sort else "Layer (type" + "".join(
@@ -46,6 +46,11 @@ def to_text(
     rule = "=" * max(map(len, lines))
     below = wrapped([*totals_lines(summary), rule, *notes(summary)], width)
     return "\n".join([rule, lines[0], rule, *lines[1:], rule, *below])
+
+
+def listed(row: Row) -> str:
+    """`layer1.0.conv1 (Conv2d)`: a row by its whole path, where no tree shows it."""
+    return f"{row.path} ({row.type})" if row.kind == "module" and row.path else row.path or row.type
 
 
 # the tree --------------------------------------------------------------------------------------------------
