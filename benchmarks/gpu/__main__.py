@@ -90,6 +90,26 @@ def fresh() -> None:
     torch.cuda.empty_cache()
 
 
+def cost_of_on_oom(training: Training, rounds: int = 5) -> dict[str, float]:
+    """Seconds of a training without and with `memlens.on_oom()` and its history; each the best of some."""
+
+    def best() -> float:
+        times = []
+        for _ in range(rounds):
+            fresh()
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            two_steps(training)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    without = best()
+    with memlens.on_oom(None):
+        listening = best()
+    return {"without_seconds": without, "with_seconds": listening, "share": listening / without - 1}
+
+
 def compare_trainings(
     gpu: Gpu,
     trainings: Sequence[Training],
@@ -129,6 +149,8 @@ def everything(
     fresh()
     say("attention")
     kernels = list(attentions())
+    say("on_oom")
+    oom = cost_of_on_oom(trainings[-1])
     say("trainings")
     return {
         "schema": "memlens.gpu_measurements/1",
@@ -136,6 +158,7 @@ def everything(
         "cudnn": torch.backends.cudnn.version(),
         "convolutions": grid,
         "attentions": kernels,
+        "on_oom": oom,
         "trainings": compare_trainings(gpu, trainings, predictions, folder, deadline),
     }
 

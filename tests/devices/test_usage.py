@@ -87,3 +87,13 @@ def test_a_gap_without_a_driver() -> None:
     assert sum(part.bytes for part in gap.parts()) == gap.reserved_bytes == 200
     assert "n/a: no NVIDIA driver answers" in gap_table(gap)
     assert "other processes" not in gap_table(gap)
+
+
+@pytest.mark.parametrize(("visible", "handle"), [("", 0), ("2,1", 2), ("GPU-5a, 1", "GPU-5a")])
+def test_cards_are_renumbered_for_cuda(visible: str, handle: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch has not said which card its first is, CUDA_VISIBLE_DEVICES does."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    nvml, asked = driver(GIB, []), []
+    nvml.nvmlDeviceGetMemoryInfo = lambda handle, version=1: asked.append(handle) or SimpleNamespace(used=GIB)
+    device_use(0, nvml=nvml)
+    assert asked == [handle]

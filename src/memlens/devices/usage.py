@@ -44,6 +44,9 @@ def device_use(index: int, uuid: str = "", nvml: Any = None) -> DeviceUse:
 
 def _handle(nvml: Any, index: int, uuid: str) -> Any:
     """CUDA_VISIBLE_DEVICES renumbers the cards for torch, not for NVML; the UUID is the same for both."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if not uuid and index < len(visible) and (chosen := visible[index].strip()):
+        index, uuid = (int(chosen), "") if chosen.isdigit() else (index, chosen)
     if uuid:
         with suppress(nvml.NVMLError):
             return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")

@@ -96,7 +96,9 @@ class OomRecorder:
             return
         torch._C._cuda_attach_out_of_memory_observer(self._full)
         if self._history and not torch._C._cuda_isHistoryEnabled():
-            torch.cuda.memory._record_memory_history(stacks="python", max_entries=self._history)
+            torch.cuda.memory._record_memory_history(
+                context="alloc", stacks="python", max_entries=self._history
+            )
             self._recording = True
 
     def _full(self, device: int, asked: int, total: int, free: int) -> None:

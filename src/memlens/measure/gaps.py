@@ -64,5 +64,7 @@ def _said(size: int, count: int) -> str:
 
 
 def device_uuid(index: int) -> str:
-    """The UUID by which NVML knows torch's device; empty where torch does not tell."""
+    """The UUID by which NVML knows torch's device; empty where torch does not tell, or has no CUDA yet."""
+    if not torch.cuda.is_initialized():
+        return ""  # asking would make a CUDA context
     return str(getattr(torch.cuda.get_device_properties(index), "uuid", ""))

@@ -23,7 +23,7 @@ _ANSWERS: dict[str, str | None] = {
     "reset_max_memory_allocated": None,
     "reset_max_memory_cached": None,
 }
-_PLACES = ("torch.cuda.memory", "torch.cuda")
+_PLACES = ("torch.cuda.memory", "torch.cuda", "torch.accelerator.memory", "torch.accelerator")
 
 
 class KeptPeaks:
@@ -108,7 +108,10 @@ class KeptPeaks:
 
 
 def _get(module: str, name: str) -> Any:
-    return vars(importlib.import_module(module)).get(name)
+    try:
+        return vars(importlib.import_module(module)).get(name)
+    except ModuleNotFoundError:  # torch.accelerator counts memory since torch 2.9
+        return None
 
 
 def _index(device: Any) -> int:

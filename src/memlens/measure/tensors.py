@@ -111,9 +111,15 @@ class TensorWatch:
     def _held(self) -> list[Any]:
         """Every tensor that Python holds; returns the ends of the autograd graphs."""
         roots = []
-        unnamed = self._unnamed
-        for tensor in CENSUS.tensors():
-            unnamed(tensor)
+        known = self._known.get
+        for tensor in CENSUS.tensors():  # the loop that runs most: what `_unnamed` does, without the call
+            try:
+                storage = tensor.untyped_storage()
+            except (RuntimeError, NotImplementedError):
+                continue
+            record = known(storage._cdata)
+            if record is None or record.ref() is not storage or not record.whole:
+                self._see(tensor, storage)
             if tensor.requires_grad:
                 node = tensor.grad_fn
                 if node is not None:
