@@ -200,3 +200,10 @@ def test_usage_figures() -> None:
     assert "= | 1 * Size:(262144,)" in re.sub(" +", " ", out.getvalue())
     tracker.close()
     del x
+
+
+def test_the_old_tools_module_name() -> None:
+    """`from memlens.compat.gpu_mem_track import MemTracker` is the same class."""
+    from memlens.compat import gpu_mem_track
+
+    assert gpu_mem_track.MemTracker is MemTracker
