@@ -156,12 +156,36 @@ def test_tensors_survive_collections_unseen(watch) -> None:
     del kept
 
 
-def test_sparse_tensors_count_by_their_parts(watch) -> None:
-    """A sparse matrix is its indices (2 x 3 x 8 bytes) and values (3 x 4 bytes)."""
-    sparse = torch.eye(3).to_sparse()
-    parts = sparse._indices(), sparse._values()
-    assert sorted(tensor.bytes for tensor in watch.take().came) == [12, 48]
-    del parts
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize(("layout", "sizes"), [
+    (torch.sparse_coo, [12, 48]),  # 3 values of 4 bytes, 2 x 3 indices of 8
+    (torch.sparse_csr, [12, 32, 48]),  # 4 row starts of 8; the columns are a view of 2 x 3 indices
+])  # fmt: skip
+def test_sparse_tensors_count_by_their_parts(watch, layout: torch.layout, sizes: list[int]) -> None:
+    """A sparse matrix has no storage of its own: its values and indices have."""
+    sparse = torch.eye(3).to_sparse(layout=layout)
+    assert sorted(tensor.bytes for tensor in watch.take().came) == sizes
+    del sparse
+
+
+def test_odd_tensors_are_no_obstacle(watch) -> None:
+    """Lazy parameters, tensors without data and those inside torch.func are looked at or left."""
+    kept = [
+        nn.LazyLinear(4),
+        torch.ones(2, device="meta"),
+        torch.zeros(3, dtype=torch.float8_e4m3fn),
+        torch.zeros(3, dtype=torch.complex64),
+    ]
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        watch.take()
+        return (x * 2).sum()
+
+    torch.vmap(inside)(torch.ones(3, 2))
+    torch.func.grad(inside)(torch.ones(3))
+    sizes = sorted((tensor.dtype, tensor.bytes) for tensor in watch.take().live if tensor.dtype != "float32")
+    assert sizes[:2] == [("complex64", 24), ("float8_e4m3fn", 3)]
+    del kept
 
 
 def test_looking_leaves_no_trace() -> None:

@@ -116,6 +116,7 @@ class TensorWatch:
             try:
                 storage = tensor.untyped_storage()
             except (RuntimeError, NotImplementedError):
+                self._unnamed(tensor)
                 continue
             record = known(storage._cdata)
             if record is None or record.ref() is not storage or not record.whole:
@@ -146,7 +147,9 @@ class TensorWatch:
         """
         try:
             storage = tensor.untyped_storage()
-        except (RuntimeError, NotImplementedError):  # sparse ones have parts, which are tensors of their own
+        except (RuntimeError, NotImplementedError):
+            for part in _parts(tensor):
+                self._unnamed(part)
             return None
         record = self._known.get(storage._cdata)
         if record is None or record.ref() is not storage or not record.whole:
@@ -159,7 +162,7 @@ class TensorWatch:
         key = storage._cdata
         record = self._known.get(key)
         if record is None or record.ref() is not storage:
-            live = LiveTensor(key, 0, tuple(tensor.shape), _dtype(tensor)) if self._is_here(tensor) else None
+            live = LiveTensor(key, 0, _shape(tensor), _dtype(tensor)) if self._is_here(tensor) else None
             if record is not None and record.live is not None:  # died, and its address serves again
                 self._replaced.append(record.live)
             record = self._known[key] = Record(storage, live)
@@ -167,7 +170,7 @@ class TensorWatch:
         if not record.whole and (live := record.live) is not None:
             record.whole = tensor.numel() * tensor.element_size() == storage.nbytes()
             if record.whole:
-                live.shape, live.dtype = tuple(tensor.shape), _dtype(tensor)
+                live.shape, live.dtype = _shape(tensor), _dtype(tensor)
             live.view = not record.whole
         return record
 
@@ -187,6 +190,33 @@ class TensorWatch:
                 record.live.bytes = storage.nbytes()
         lost = [live for key in dead if (live := self._known.pop(key).live) is not None]
         return lost + self._replaced
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """Also of lazy parameters, which refuse to tell; nested tensors have none."""
+    try:
+        return tuple(torch._C.TensorBase.shape.__get__(tensor))
+    except RuntimeError:
+        return ()
+
+
+# what a sparse tensor is made of, by the end of its layout's name
+_PARTS = {
+    "coo": ("_indices", "_values"),
+    "csr": ("crow_indices", "col_indices", "values"),
+    "bsr": ("crow_indices", "col_indices", "values"),
+    "csc": ("ccol_indices", "row_indices", "values"),
+    "bsc": ("ccol_indices", "row_indices", "values"),
+}
+
+
+def _parts(tensor: Tensor) -> list[Tensor]:
+    """The tensors inside a sparse one, which has no storage of its own; nothing of any other."""
+    names = _PARTS.get(str(tensor.layout)[-3:], ())
+    if not names:
+        return []
+    plain = tensor.detach()  # asking for a part must not become part of a graph
+    return [getattr(plain, name)() for name in names]
 
 
 def _dtype(tensor: Tensor) -> str:
