@@ -7,7 +7,6 @@ mostly Python and cost some 200 us each, the table some 10.
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,114 +17,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memlens.errors import MemlensError, UnsupportedOperator
 from memlens.simulation import mixing
 from memlens.simulation.ledger import CUDA, HOST
+from memlens.simulation.operators import Kind, Operator, look_up
+from memlens.simulation.recipes import META, Recipe, describe, recipe_of
 from memlens.simulation.rules import engine
-from memlens.simulation.rules.registry import (
-    COMPOSITES,
-    FALLBACKS,
-    ON_DEVICE,
-    OPERATORS,
-    SCRATCH,
-    Scratch,
-    run_composite,
-)
-from memlens.simulation.values import FOLLOWED
+from memlens.simulation.rules.registry import FALLBACKS, run_composite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from memlens.simulation.session import Simulation
 
-META = torch.device("meta")
 _NO_FUNCTION_MODES = torch._C.DisableTorchFunction
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-
-
-class Kind(Enum):
-    """What the schema says of an operator's outputs."""
-
-    FRESH = auto()  # new storages
-    INPLACE = auto()  # its first argument, written to
-    VIEW = auto()  # an alias of an argument
-    OTHER = auto()  # out= variants and operators that resize: ask every time
-
-
-class Operator:
-    """What is known of one operator, looked up once."""
-
-    __slots__ = (
-        "composite",
-        "fills",
-        "follows",
-        "kind",
-        "lists",
-        "mixes",
-        "name",
-        "on_device",
-        "replace",
-        "scratch",
-        "uses_blas",
-    )
-
-    def __init__(self, func: OpOverload) -> None:
-        schema = func._schema
-        self.name = schema.name.removeprefix("aten::")
-        self.kind = _kind(func)
-        self.replace: Callable[..., Any] | None = OPERATORS.get(func)
-        self.scratch: Scratch | None = SCRATCH.get(func)
-        self.uses_blas = self.name in BLAS
-        self.follows = self.name in FOLLOWED
-        self.fills = self.name in ("fill_", "zero_")
-        self.mixes = mixing.may_mix(self.name)
-        self.lists = self.name.startswith("_foreach_")  # optimizers', always well-formed, slow to check
-        self.on_device = func in ON_DEVICE
-        self.composite = func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
-
-
-# these ask cuBLAS, whose handle gets its workspace on first use (ATen/cuda/CublasHandlePool.cpp)
-BLAS = {
-    "mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "vdot", "_addmm_activation",
-    "_scaled_mm", "_int_mm",
-    "linalg_lu_factor_ex", "linalg_solve_triangular", "_linalg_solve_ex", "linalg_inv_ex",
-}  # fmt: skip
-# schemas that promise a fresh output and return an alias of their input
-_ALIASES = {"_unsafe_view", "_reshape_alias", "_to_dense", "_conj", "_neg_view"}
 _IN_PLACE_IN_BACKWARD = {engine.ACCUMULATES, *engine.FILLS}
 _NO_NUMBERS = {"masked_fill", "masked_fill_"}  # their meta kernels refuse a host tensor that is a number
-_RESIZES = {"set_", "resize_", "resize_as_", "resize_output_", "_resize_output_"}
-
-
-def _kind(func: OpOverload) -> Kind:
-    schema = func._schema
-    name = schema.name.removeprefix("aten::")
-    written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if name in _RESIZES or any(a.kwarg_only for a in written):
-        return Kind.OTHER
-    if written:
-        first = written[0] is schema.arguments[0]
-        simple = not schema.returns or all(r.alias_info is not None for r in schema.returns)
-        return Kind.INPLACE if first and simple and len(schema.returns) <= 1 else Kind.OTHER
-    if name in _ALIASES or any(r.alias_info is not None for r in schema.returns):
-        return Kind.VIEW
-    return Kind.FRESH
-
-
-class Recipe:
-    """How to make an operator's outputs again: sizes, strides, dtypes, and what is no tensor."""
-
-    __slots__ = ("container", "specs")
-
-    def __init__(self, container: type | None, specs: tuple[Any, ...]) -> None:
-        self.container = container
-        self.specs = specs
-
-    def build(self) -> Any:
-        made = [
-            torch.empty_strided(spec[0], spec[1], dtype=spec[2], device=META) if type(spec) is tuple else spec
-            for spec in self.specs
-        ]
-        if self.container is None:
-            return made[0]
-        return tuple(made) if self.container is tuple else made
 
 
 class DispatchMode(TorchDispatchMode):
@@ -156,7 +58,7 @@ class DispatchMode(TorchDispatchMode):
         sim = self.sim
         op = self._operators.get(func)
         if op is None:
-            op = self._operators[func] = _operator(func, sim)
+            op = self._operators[func] = look_up(func, sim)
         if op.replace is not None and (not op.on_device or sim.is_cuda(args[0])):
             sim.operators += 1
             out = op.replace(sim, args, kwargs)
@@ -180,9 +82,9 @@ class DispatchMode(TorchDispatchMode):
         metas: list[Tensor] = []
         reals: list[Tensor] = []
         key: list[Any] = [func]
-        _describe(args, metas, reals, key)
+        describe(args, metas, reals, key)
         if kwargs:
-            _describe(kwargs.values(), metas, reals, key)
+            describe(kwargs.values(), metas, reals, key)
             key.extend(kwargs)
         if not metas:
             device = kwargs.get("device")
@@ -254,7 +156,7 @@ class DispatchMode(TorchDispatchMode):
                 out = recipe.build()
             else:
                 out = func(*args, **kwargs)
-                self._recipes[key] = _recipe(out, metas)
+                self._recipes[key] = recipe_of(out, metas)
             if target is not None:
                 self._adopt(out, target, op)
                 if op.follows and (not metas or sim.values.worth_following(op.name, metas[0])):
@@ -362,57 +264,8 @@ class DispatchMode(TorchDispatchMode):
                 free()
 
 
-def _describe(values: Any, metas: list[Tensor], reals: list[Tensor], key: list[Any]) -> None:
-    """Sort the tensors among `values` into meta and real, and append to `key` what identifies the call."""
-    for value in values:
-        if isinstance(value, Tensor):
-            if value.is_meta:
-                metas.append(value)
-            else:
-                reals.append(value)
-            key += (value.dtype, value.shape, value.stride())
-        elif value is None or type(value) is str:
-            key.append(value)
-        elif type(value) in (list, tuple):
-            key.append(len(value))
-            _describe(value, metas, reals, key)
-        else:
-            key += (type(value), value)  # 1, 1.0 and True are equal, and give different dtypes
-
-
-def _recipe(out: Any, metas: list[Tensor]) -> Recipe | None:
-    """The recipe of a call's outputs; None where one is an alias, part of a larger storage or special."""
-    outputs = out if isinstance(out, (tuple, list)) else (out,)
-    mine = {tensor.untyped_storage()._cdata for tensor in metas}
-    specs: list[Any] = []
-    for item in outputs:
-        if not isinstance(item, Tensor):
-            if isinstance(item, (tuple, list)):
-                return None
-            specs.append(item)
-            continue
-        plain = item.is_meta and item.layout is torch.strided and item.storage_offset() == 0
-        key = item.untyped_storage()._cdata if plain else 0
-        if not plain or key in mine or item.is_conj() or item.is_neg():
-            return None
-        mine.add(key)
-        specs.append((tuple(item.shape), item.stride(), item.dtype))
-    container = None if outputs is not out else (tuple if isinstance(out, tuple) else list)
-    return Recipe(container, tuple(specs))
-
-
 def _twin(real: Tensor) -> Tensor:
     return torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=META)
-
-
-def _operator(func: Any, sim: Simulation) -> Operator:
-    if isinstance(func, OpOverload):
-        return Operator(func)
-    where = sim.site(str(func)).where
-    raise UnsupportedOperator(
-        f"{func}{f' at {where}' if where else ''} is for the compiler and is not simulated",
-        hint="use scaled_dot_product_attention in place of flex_attention to estimate it",
-    )
 
 
 def _unsupported(func: OpOverload, sim: Simulation, error: Exception) -> MemlensError:
