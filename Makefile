@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 BIN = $(VENV)/bin
+# what the examples train with, beside plain torch
+FRAMEWORKS = transformers accelerate peft lightning torchmetrics tensorboard
 # a card's name and an optimizer are all that a prediction needs beside the model
 DEMO = $(BIN)/memlens predict --gpu "RTX 4090" --optimizer adamw
 
-.PHONY: demo test unit lint docs bench clean
+.PHONY: demo test unit lint bench clean
 
 demo: $(VENV)/demo
 	$(DEMO) examples/vgg16.py:vgg16 --input 3x224x224 --batch-size 32
@@ -24,7 +26,10 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 
 bench: $(VENV)/dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.predict_speed
+	$(BIN)/python -m benchmarks.snapshot_speed
+	$(BIN)/python -m benchmarks.lines
+	$(BIN)/python -m benchmarks.run_overhead
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -36,7 +41,7 @@ $(VENV)/demo: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/dev: $(VENV)/demo
-	$(BIN)/pip install --quiet --editable ".[dev,exact]" transformers
+	$(BIN)/pip install --quiet --editable ".[dev,exact]" "$(TORCH)" $(FRAMEWORKS)
 	touch $@
 
 clean:

@@ -41,6 +41,7 @@ def missing(path: Path) -> list[str]:
     """Libraries that a script imports and that are not installed."""
     tops = {name.partition(".")[0] for name, _ in libraries(path, set())}
     tops |= {"torchvision"} if "timm" in tops else set()
+    tops |= {"accelerate"} if path.stem == "hf_trainer" else set()  # transformers' Trainer wants it
     return sorted(top for top in tops if importlib.util.find_spec(top) is None)
 
 
