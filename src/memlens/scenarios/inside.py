@@ -25,7 +25,7 @@ from memlens.model import Mark, Trace
 from memlens.records import native
 from memlens.scenarios import frameworks, preload
 from memlens.scenarios.complaints import Complaint, complain
-from memlens.scenarios.sandbox import refuse_questions, sandbox
+from memlens.scenarios.sandbox import OFFLINE, refuse_questions, sandbox
 from memlens.scenarios.stops import Steps, Stop, counting, precision
 from memlens.simulation import simulate
 from memlens.simulation.phases import settle
@@ -57,7 +57,7 @@ class Inside:
         """The script, until it ends, is stopped, or fails."""
         job = self.job
         script = Path(job["target"][0]).resolve()
-        os.environ.update(job["environment"])
+        os.environ.update(OFFLINE | job["environment"])  # some libraries look when they are imported
         self.say(f"importing what {self.name} imports")
         sys.path.insert(0, str(script.parent))
         preload.import_libraries(script)

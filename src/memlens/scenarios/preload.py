@@ -13,13 +13,18 @@ from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+# libraries that others load on their own when this is used, and that look for a real GPU then
+_BEHIND = {"BitsAndBytesConfig": "bitsandbytes"}
+
 
 def import_libraries(script: Path) -> None:
     """Import what the script and its own modules beside it import from elsewhere.
 
     What cannot be imported is left to the script, whose error is the one to show.
     """
-    for name, attribute in sorted(set(libraries(script, set()))):
+    found = set(libraries(script, set()))
+    found |= {(_BEHIND[attribute], "") for _, attribute in found if attribute in _BEHIND}
+    for name, attribute in sorted(found):
         with suppress(Exception):
             module = importlib.import_module(name)
             getattr(module, attribute, None)  # some libraries load their parts when they are asked for

@@ -55,7 +55,6 @@ def sandbox(scratch: str, host_bytes: int | None, writes: bool) -> Iterator[over
     os.makedirs(files, exist_ok=True)
     os.makedirs(os.path.join(scratch, "tmp"), exist_ok=True)
     os.environ["TMPDIR"] = os.path.join(scratch, "tmp")
-    os.environ.update(OFFLINE)
     if host_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (host_bytes, host_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

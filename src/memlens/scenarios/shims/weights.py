@@ -72,11 +72,19 @@ def transformers(shims: Shims, module: ModuleType) -> dict[str, Any]:
         model = cls._from_config(config, dtype=dtype or torch.float32, **options)
         if quantization_config is not None:
             model = quantised(model, quantization_config)
-        if device_map is not None:
-            model = model.to("cuda")
-        return model.eval()
+        return (model if device_map is None else loaded(model)).eval()
 
     return {"PreTrainedModel.from_pretrained": classmethod(from_pretrained)}
+
+
+def loaded(model: Any) -> Any:
+    """To the device as transformers does it (`caching_allocator_warmup`): room for all weights, then each."""
+    import torch
+
+    sizes = (p.numel() // 2 if type(p).__name__ == "Params4bit" else p.nbytes for p in model.parameters())
+    room = torch.empty(sum(sizes) // 2, dtype=torch.float16, device="cuda")
+    del room
+    return model.to("cuda")
 
 
 def quantised(model: Any, config: Any) -> Any:
