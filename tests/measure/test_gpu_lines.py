@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 
 import pytest
@@ -18,6 +19,7 @@ from memlens.compat.pytorch_memlab import MemReporter, profile_every
 from memlens.errors import UsageError
 from memlens.measure.lines import LineProfiler as HostLines
 from memlens.model.lines import LineRow, LineTable
+from memlens.render import lines as render
 
 pytestmark = pytest.mark.torch
 MIB = 1 << 20
@@ -50,6 +52,45 @@ def test_net_peak_and_tensors_of_each_line() -> None:
     assert lines["del"].gpu_increment_bytes == -4 * MIB
     assert lines["kept"].gpu_reserved_bytes == 20 * MIB
     assert sum(row.gpu_increment_bytes or 0 for row in table.body) == 512
+
+
+def test_what_each_line_left_behind() -> None:
+    """The tensors that were there when a line ended and not when it began, by shape and kind."""
+
+    def step(model: torch.nn.Module, x: torch.Tensor) -> None:
+        loss = model(x).relu().sum()
+        x = x * 2
+        loss.backward()
+
+    with memlens.simulate("T4"):
+        model, x = torch.nn.Linear(64, 32).cuda(), torch.ones(16, 64, device="cuda")
+        profiler = LineProfiler(step, gpu=True)
+        with profiler:
+            step(model, x)
+        (table,) = profiler.tables()
+    left = {word: [(each.shape, each.kind) for each in row.gpu_left] for word, row in rows(table).items()}
+    assert ((16, 32), "kept for backward") in left["loss"]
+    assert left["x"] == [((16, 64), "tensor")]
+    assert sorted(left["loss.backward()"]) == [((32,), "gradient"), ((32, 64), "gradient")]
+    assert LineTable.from_dict(json.loads(json.dumps(table.to_dict()))) == table
+    assert "1 * (32, 64) float32 (gradient, 0.01 MiB)" in render.text(table)
+
+
+def test_looks_are_limited() -> None:
+    """A decorated function that is called for ever stops looking at all tensors after 200 lines."""
+    from memlens.measure.gpu_meter import LEFT, LOOKS, LeavingMeter, counter_meter
+
+    decorated = memlens.profile(stream=io.StringIO(), gpu=True)(work)
+    with memlens.simulate("T4"):
+        meter = counter_meter(0, "allocation.all.allocated", LEFT)
+        assert isinstance(meter, LeavingMeter)
+        meter.looks = 3
+        decorated()
+        decorated()
+        assert meter.looks == 0
+        assert meter.watch is None
+        LineProfiler(work, gpu=True)
+        assert meter.looks == LOOKS
 
 
 def test_the_users_peaks_are_kept() -> None:

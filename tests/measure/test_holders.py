@@ -162,6 +162,24 @@ def test_a_gradient_is_held_by_its_parameter() -> None:
     assert holder.expression == "weight.grad"
 
 
+def test_an_object_that_refuses_to_be_looked_at() -> None:
+    """A holder whose attributes raise is passed over; the others are found."""
+
+    class Closed:
+        __slots__ = ("_kept",)
+
+        def __init__(self, kept: torch.Tensor) -> None:
+            object.__setattr__(self, "_kept", kept)
+
+        def __getattribute__(self, name: str) -> object:
+            raise PermissionError(name)
+
+    mine = torch.ones(3)
+    closed = Closed(mine)
+    assert [held.expression for held in who_holds(mine).holders] == ["mine"]
+    del closed
+
+
 def test_asking_holds_nothing() -> None:
     """After the question the tensor dies with its last name."""
     import weakref

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import time
+from collections.abc import Callable
 from functools import cache
 from threading import get_ident
 from types import CodeType
@@ -97,6 +98,8 @@ class Table:
         self.code = code
         self.gauge = gauge
         self.quiet = quiet_ranges(code)
+        # a meter that looks closer at each line has rows of its own kind
+        self.new_row: Callable[[], Row] = getattr(gauge.meter, "new_row", Row)
         self.rows: dict[int, Row] = {}
         self.entry = Row()  # what happens between two calls
         self.calls = self.reads = self.start = 0
@@ -146,7 +149,7 @@ class Open:
                 self.row = begun
                 return
         elif begun is None:
-            begun = self.table.rows[number] = Row()
+            begun = self.table.rows[number] = self.table.new_row()
         if self.thread < 0:  # thrown into, or entered before anybody looked
             self.enter()
         gauge.spare = ()

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import torch
 
+from memlens.measure.frames import Row
 from memlens.measure.meters import Meter, Watched, Watcher
 from memlens.measure.peaks import KEPT
+from memlens.measure.tensors import TensorWatch
+from memlens.model.tensors import LiveTensor
 
 # what the GPU columns of a line table are made of: our name -> the counter of torch.cuda.memory_stats
-ALLOCATED, RESERVED, TENSORS = "gpu allocated", "gpu reserved", "gpu tensors"
-COUNTERS = {ALLOCATED: "allocated_bytes.all", RESERVED: "reserved_bytes.all", TENSORS: "allocation.all"}
+ALLOCATED, RESERVED, TENSORS, LEFT = "gpu allocated", "gpu reserved", "gpu tensors", "gpu left"
+COUNTERS = {
+    ALLOCATED: "allocated_bytes.all",
+    RESERVED: "reserved_bytes.all",
+    TENSORS: "allocation.all",
+    LEFT: "allocation.all.allocated",
+}
+LOOKS = 200  # at the tensors alive, some 10 ms each, for the names of what lines left behind
 
 
 # columns of one line are read some 2 us apart; an operator of torch's takes longer than this to begin
@@ -75,6 +85,64 @@ class CounterMeter(Watched):
         return now, max(high, now)
 
 
+class LeavingRow(Row):
+    """A line that looks, when it has allocated anything, which tensors are there that were not before."""
+
+    __slots__ = ("_made", "left", "meter")
+
+    def __init__(self, meter: LeavingMeter) -> None:
+        self.meter = meter
+        self.left: list[LiveTensor] = []
+        self._made = 0
+        super().__init__()
+
+    @property
+    def increment(self) -> int:
+        return self._made
+
+    @increment.setter
+    def increment(self, value: int) -> None:
+        if value > self._made:
+            self.left += self.meter.came()
+        self._made = value
+
+
+class LeavingMeter(CounterMeter):
+    """How many allocations were made; its rows know the tensors that each line left alive.
+
+    A look takes some 10 ms, and the first of a call ten times that, so a process has `LOOKS` of them; a
+    `LineProfiler` that is made begins anew.
+    """
+
+    def __init__(self, device: Device, name: str, counter: str) -> None:
+        super().__init__(device, name, counter)
+        self.watch: TensorWatch | None = None
+        self.looks = LOOKS
+
+    def open(self) -> None:
+        super().open()
+        if not self.looks:
+            return
+        self.watch = TensorWatch(torch.device("cuda", self.device.index))
+        self.watch.take()
+
+    def close(self) -> None:
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+        super().close()
+
+    def new_row(self) -> LeavingRow:
+        return LeavingRow(self)
+
+    def came(self) -> list[LiveTensor]:
+        """The tensors that came since the last look, as they are named now."""
+        if self.watch is None or not self.looks:
+            return []
+        self.looks -= 1
+        return [replace(tensor) for tensor in self.watch.take().came]
+
+
 _devices: dict[int, Device] = {}
 
 
@@ -85,14 +153,21 @@ def counter_meter(index: int, counter: str, name: str = "") -> CounterMeter:
     for meter in device.meters:
         if meter.name == name:
             return meter
-    return CounterMeter(device, name, counter)
+    return (LeavingMeter if name == LEFT else CounterMeter)(device, name, counter)
 
 
-def gpu_meters(gpu: int | bool) -> tuple[list[Meter], str]:
-    """The meters of the GPU columns for True (the current device) or a number; or why there are none."""
+def gpu_meters(gpu: int | bool, anew: bool = False) -> tuple[list[Meter], str]:
+    """The meters of the GPU columns for True (the current device) or a number; or why there are none.
+
+    `anew` gives the names of what lines leave behind a new budget of looks.
+    """
     if not torch.cuda.is_available():
         return [], "no CUDA device answers"
     if gpu is not True and not 0 <= gpu < torch.cuda.device_count():
         return [], f"there is no CUDA device {gpu}: {torch.cuda.device_count()} answer"
     index = int(torch.cuda.current_device()) if gpu is True else int(gpu)
-    return [counter_meter(index, counter, name) for name, counter in COUNTERS.items()], ""
+    meters = [counter_meter(index, counter, name) for name, counter in COUNTERS.items()]
+    for meter in meters:
+        if anew and isinstance(meter, LeavingMeter):
+            meter.looks = LOOKS
+    return [*meters], ""

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -98,8 +99,9 @@ def _search(frontier: list[Step]) -> Holders:
                 found += _in_globals(referrer, modules[id(referrer)], wanted)
             elif id(referrer) not in seen and id(referrer) not in frames:
                 seen.add(id(referrer))
-                if (step := label(referrer, wanted)) is not None:
-                    following.append(step)
+                with suppress(Exception):  # an object of anybody's may refuse to be looked at
+                    if (step := label(referrer, wanted)) is not None:
+                        following.append(step)
         cut = cut or len(following) > WIDTH
         frontier = following[:WIDTH]
     unique = {(holder.expression, holder.where, holder.graph): holder for holder in found}

@@ -47,7 +47,7 @@ class LineProfiler:
         gpu: bool | int = False,
         more: Iterable[Meter] = (),
     ) -> None:
-        self.meters, self.gpu_note = meters_for(backend, python_level, gpu)
+        self.meters, self.gpu_note = meters_for(backend, python_level, gpu, anew=True)
         self.meters += more
         self.files = frozenset(os.path.abspath(file) for file in files)
         self.codes: dict[CodeType, list[Table]] = {}
@@ -193,7 +193,9 @@ class CallProfile:
         return line_table(self._tables, self._gpu_note) if self._tables[0].calls else None
 
 
-def meters_for(backend: str | None, python_level: bool, gpu: bool | int) -> tuple[list[Meter], str]:
+def meters_for(
+    backend: str | None, python_level: bool, gpu: bool | int, anew: bool = False
+) -> tuple[list[Meter], str]:
     """What a profile reads: the memory asked for first; and why the GPU columns are missing, if they are."""
     meters, note = [meter(backend)], ""
     if python_level:
@@ -201,7 +203,7 @@ def meters_for(backend: str | None, python_level: bool, gpu: bool | int) -> tupl
     if gpu is not False:
         from memlens.measure.gpu_meter import gpu_meters  # loads torch
 
-        found, note = gpu_meters(gpu)
+        found, note = gpu_meters(gpu, anew)
         meters += found
     return meters, note
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from types import CodeType
 
 from memlens.measure.frames import Row, Table
-from memlens.model.lines import LineRow, LineTable
+from memlens.model.lines import Left, LineRow, LineTable
+from memlens.model.tensors import LiveTensor, group
 
 # meter -> which field of a row becomes which field of a `LineRow`
 EXTRA: dict[str, tuple[tuple[str, str], ...]] = {
@@ -20,6 +21,7 @@ EXTRA: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "gpu reserved": (("usage", "gpu_reserved_bytes"),),
     "gpu tensors": (("increment", "gpu_tensors"),),
+    "gpu left": (),
 }
 
 
@@ -53,10 +55,12 @@ def line_row(number: int, source: str, row: Row | None, extra: Sequence[Table]) 
     if row is None:
         return LineRow(number, source)
     more: dict[str, int] = {}
+    left: list[LiveTensor] = []
     for table in extra:
         found = table.rows.get(number)
         if found is not None:
             more |= {field: getattr(found, part) for part, field in EXTRA[table.gauge.meter.name]}
+            left += getattr(found, "left", ())
     return LineRow(
         line=number,
         source=source,
@@ -64,6 +68,7 @@ def line_row(number: int, source: str, row: Row | None, extra: Sequence[Table]) 
         usage_bytes=row.usage,
         increment_bytes=row.increment,
         peak_bytes=row.peak,
+        gpu_left=tuple(Left(g.count, g.shape, g.dtype, g.kind, g.bytes) for g in group(left)),
         **more,
     )
 

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+
+
+class Left(NamedTuple):
+    """Tensors of one shape, dtype and kind that a line left alive on the GPU."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +29,8 @@ class LineRow:
     was there when it began, whether or not it was freed before the line ended. All are None where the line
     did not run. The `python_*` pair says the same of Python's own allocations, `gpu_*` of what PyTorch
     allocated on a CUDA device; `gpu_reserved_bytes` is the most it had reserved when the line ended,
-    `gpu_tensors` how many more allocations were alive after all executions than before.
+    `gpu_tensors` how many more allocations were alive after all executions than before, and `gpu_left` which
+    tensors were there when it ended that were not when it began.
     """
 
     line: int
@@ -35,6 +46,7 @@ class LineRow:
     gpu_usage_bytes: int | None = None
     gpu_reserved_bytes: int | None = None
     gpu_tensors: int | None = None
+    gpu_left: tuple[Left, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +102,9 @@ class LineTable:
         >>> LineTable.from_dict(table.to_dict()) == table
         True
         """
-        return cls(**{**data, "rows": tuple(LineRow(**row) for row in data["rows"])})
+        return cls(**{**data, "rows": tuple(_row(row) for row in data["rows"])})
+
+
+def _row(data: Mapping[str, Any]) -> LineRow:
+    left = (Left(number, tuple(shape), *rest) for number, shape, *rest in data.get("gpu_left", ()))
+    return LineRow(**{**data, "gpu_left": tuple(left)})

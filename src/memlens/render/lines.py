@@ -8,6 +8,7 @@ from html import escape
 from memlens.model.lines import LineRow, LineTable
 from memlens.units import format_mib
 
+LEFT = 3  # kinds of tensors that are told of a line
 Cell = Callable[[LineRow], int | None]
 Say = Callable[[int | None, int], str]
 
@@ -76,7 +77,22 @@ def notes(table: LineTable) -> list[str]:
         )
     if table.gpu_note:
         said.append(f"GPU: n/a: {table.gpu_note}.")
+    said += left_behind(table)
     return [*said, ""] if said else []
+
+
+def left_behind(table: LineTable) -> list[str]:
+    """The tensors that each line left alive on the GPU, the largest first."""
+    rows = [row for row in table.rows if row.gpu_left]
+    lines = ["Left alive on the GPU when the line ended:"] if rows else []
+    for row in rows:
+        shown = [
+            f"{left.number} * {left.shape} {left.dtype} ({left.kind}, {format_mib(left.bytes)})"
+            for left in row.gpu_left[:LEFT]
+        ]
+        more = f" and {len(row.gpu_left) - LEFT} more kinds" if len(row.gpu_left) > LEFT else ""
+        lines.append(f"{row.line:>6}  {', '.join(shown)}{more}")
+    return lines
 
 
 def html(table: LineTable, *, precision: int = 1) -> str:
