@@ -114,7 +114,7 @@ def _referrers(frontier: list[Step]) -> list[Any]:
     return [
         referrer
         for referrer in gc.get_referrers(*things)
-        if referrer is not things and not isinstance(referrer, Step)
+        if referrer is not things and type(referrer) is not Step
     ]
 
 
