@@ -184,7 +184,7 @@ HEAD = frame(b"\x91\x93\xa4head\xa8measured\xc0")
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "is of no format"),
+        (b"", "is empty"),
         (b"PK\x03\x04 a zip file", "is of no format"),
         (struct.pack("<8sI", native.MAGIC, 2), "record version 2; this memlens reads up to 1"),
         (native.MAGIC, "writer was stopped before the first record"),

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from memlens.cli.output import check_output, print_page
+from memlens.cli.sizes import with_unit
 from memlens.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +33,12 @@ memlens advise timm:vit_large_patch16_224 --gpu 4090 --largest-batch
 )
 @click.argument("target")
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: what saves most.")
-@click.option("--memory", metavar="SIZE", help="The card's memory, 24GiB or 24GB, instead of its name.")
+@click.option(
+    "--memory",
+    callback=with_unit,
+    metavar="SIZE",
+    help="The card's memory, 24GiB or 24GB, instead of its name.",
+)
 @click.option("--largest-batch", is_flag=True, help="Only the largest batch that fits.")
 @click.option(
     "--margin", default="5%", show_default=True, metavar="SIZE", help="Left free by it: 5% or 512MiB."
@@ -79,9 +86,7 @@ def command(
 
     Exit code 0: it fits, as it is or with what was found. 1: nothing found. 2: the call is wrong.
     """
-    from memlens.cli.predict import check_output
-
-    check_output(output, force)
+    check_output(output, force, (".json", ".txt"), "use .json or .txt")
     given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     wrong = given & ({"batch_size", "same_result", "keeps_gradients"} if largest_batch else {"margin"})
     if wrong:
@@ -141,12 +146,6 @@ def write(advice: Advice, as_json: bool, output: Path | None) -> None:
     if as_json:
         click.echo(json.dumps(advice.to_dict(), indent=2))
     elif output is None:
-        from rich.console import Console
-
         from memlens.render.advice import AdviceView
-        from memlens.render.bars import encodable
 
-        console = Console(file=sys.stdout, highlight=False)
-        with console.capture() as drawn:
-            console.print(AdviceView(advice))
-        click.echo(encodable(drawn.get(), sys.stdout.encoding), nl=False)
+        print_page(AdviceView(advice))

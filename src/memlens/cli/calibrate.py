@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict
 
 import click
 
+from memlens.cli.output import print_page
 from memlens.devices.calibrated import SCHEMA, calibration_file, load_calibrations, save_calibration
 
 
@@ -41,8 +41,6 @@ def command(show: bool, dry_run: bool, as_json: bool) -> None:
     if not found:
         click.echo(f"no card was calibrated: there is no {calibration_file()}")
         return
-    from rich.console import Console
-
     from memlens.render.calibrate import page
 
-    Console(width=shutil.get_terminal_size().columns, highlight=False).print(page(found))
+    print_page(page(found))

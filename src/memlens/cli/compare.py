@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import click
 
-from memlens.errors import UsageError
+from memlens.cli.output import check_output, print_page
 from memlens.measure.comparing import compare
 from memlens.model.compare import KINDS
 
@@ -33,8 +32,7 @@ def command(
 
     Both may be any record that memlens reads: .memlens, a torch CUDA snapshot, mprofile_*.dat.
     """
-    if output is not None and output.exists() and not force:
-        raise UsageError(f"will not overwrite {output}", hint="add --force, or name another file")
+    check_output(output, force)
     found = compare(a, b)
     shown = found.to_dict()
     if kinds:
@@ -45,9 +43,6 @@ def command(
     elif as_json:
         click.echo(json.dumps(shown, indent=2))
     else:
-        from rich.console import Console
-
         from memlens.render.compare import page
 
-        console = Console(width=shutil.get_terminal_size().columns, highlight=False)
-        console.print(page(found, top=top, kinds=kinds or KINDS))
+        print_page(page(found, top=top, kinds=kinds or KINDS))

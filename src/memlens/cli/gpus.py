@@ -7,6 +7,7 @@ import shutil
 
 import click
 
+from memlens.cli.output import print_page
 from memlens.devices import Gpu, all_gpus, find_gpu, installed_gpus
 from memlens.devices.names import normalise
 from memlens.render.gpus import gpus_document, gpus_page
@@ -40,7 +41,4 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(gpus_document(gpus, installed), indent=2))
         return
-    from rich.console import Console
-
-    columns = shutil.get_terminal_size().columns
-    Console(width=columns, highlight=False).print(gpus_page(gpus, installed, columns))
+    print_page(gpus_page(gpus, installed, shutil.get_terminal_size().columns))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -44,6 +45,15 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader of a pipe went away: nothing to say, and nobody to say it to
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141
+        return result
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -73,7 +83,7 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line. Errors are one line on stderr and exit code 2; Ctrl-C is 130."""
+    """Run the command line. An error is one line on stderr and exit code 2; Ctrl-C 130; a closed pipe 141."""
     try:
         code = cli.main(args=arguments, prog_name="memlens", standalone_mode=False)
     except MemlensError as error:
@@ -85,7 +95,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         click.echo("memlens: stopped by Ctrl-C", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe went away: nothing to say, and nobody to say it to
-        sys.exit(141)
+    except OSError as error:  # a full disk, a file that may not be written
+        name = f": {error.filename}" if error.filename else ""
+        click.echo(f"memlens: {error.strerror or error}{name}", err=True)
+        sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)

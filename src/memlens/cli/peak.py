@@ -27,6 +27,11 @@ def command(records: tuple[str, ...], func: str | None, as_json: bool) -> None:
     for path in folder.resolve(records):
         trace = load(path)
         found = shown(trace, trace.metadata.get("figure", "rss"))
+        if not found and trace.allocations:
+            raise UsageError(
+                f"{path} records allocations, no process",
+                hint="memlens compare reads it, and memlens snapshot",
+            )
         peaks = [(curve, peak_of(trace, curve, func)) for curve in found]
         rows.append((str(path), peaks))
     if as_json:

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from memlens.cli.output import check_output, print_text
 from memlens.errors import UsageError
-from memlens.model import FIGURES
+from memlens.model import FIGURES, Trace, shown
 from memlens.records import folder, load
 from memlens.render import plot, timeline
 
@@ -46,6 +47,7 @@ def command(
     memlens plot -w 2,5 mprofile_20260131235959.dat
     memlens plot -s -o both.png 0 1
     """
+    check_output(output, force)
     seconds = parse_window(window)
     found = [(path.name, load(path)) for path in folder.resolve(records)]
     kind = figure or found[0][1].metadata.get("figure", "rss")
@@ -56,15 +58,28 @@ def command(
             raise UsageError("-f and -s are for pictures", hint="add -o FILE.png, or --backend")
         columns = width or min(shutil.get_terminal_size((100, 24)).columns, 200)
         for name, trace in found:
+            check_curve(name, trace, kind, seconds)
             common["title"] = title or f"{name}: {trace.metadata.get('command', '')}"
-            click.echo(timeline.draw(trace, figure=kind, width=columns, **common))
+            print_text(timeline.draw(trace, figure=kind, width=columns, **common))
     elif output is None:
         plot.show(found, str(backend), **picture)
-    elif output.exists() and not force:
-        raise UsageError(f"{output} exists and would be overwritten", hint="use --force")
     else:
         plot.save(found, output, **picture)
         click.echo(f"wrote {output}")
+
+
+def check_curve(name: str, trace: Trace, figure: str, seconds: tuple[float, float] | None) -> None:
+    """Refuse to draw nothing."""
+    drawn = shown(trace, figure)
+    if not drawn:
+        hint = "it records allocations: memlens compare reads it" if trace.allocations else None
+        raise UsageError(f"{name} holds no {FIGURES[figure][1]}", hint=hint)
+    whole = (max(curve.ended_us for curve in drawn) - min(curve.started_us for curve in drawn)) / 1e6
+    if seconds is not None and (seconds[0] > whole or seconds[1] < 0):
+        raise UsageError(
+            f"{name} has nothing between {seconds[0]:g} and {seconds[1]:g} s",
+            hint=f"it ends at {whole:.2f} s",
+        )
 
 
 def parse_window(text: str | None) -> tuple[float, float] | None:

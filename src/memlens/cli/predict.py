@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from memlens.cli.output import check_output, print_page
+from memlens.cli.sizes import with_unit
 from memlens.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +35,12 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: which cards it fits.")
-@click.option("--memory", metavar="SIZE", help="The card's memory, 24GiB or 24GB, instead of its name.")
+@click.option(
+    "--memory",
+    callback=with_unit,
+    metavar="SIZE",
+    help="The card's memory, 24GiB or 24GB, instead of its name.",
+)
 @click.option("--batch-size", default=1, show_default=True, help="Samples in a batch.")
 @click.option(
     "--input",
@@ -65,7 +72,9 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
     "--max-seconds", default=300.0, show_default=True, help="Of a script: stop with what was learned by then."
 )
 @click.option("--synthetic", is_flag=True, help="Of a script: feed made-up data where its own is missing.")
-@click.option("--host-memory", metavar="SIZE", help="Of a script: host memory it may take.")
+@click.option(
+    "--host-memory", callback=with_unit, metavar="SIZE", help="Of a script: host memory it may take."
+)
 @click.option("--allow-writes", is_flag=True, help="Of a script: let it write files where it wants.")
 @click.option("--show-output", is_flag=True, help="Of a script: show what it printed, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -95,7 +104,7 @@ def command(
 
     Exit code 0: it fits (or no card was named). 1: it does not. 2: the call is wrong.
     """
-    check_output(output, force)
+    check_output(output, force, *ENDINGS)
     given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if target.endswith(".py"):
         refuse(given - SCRIPT_OPTIONS - COMMON_OPTIONS, target, "a script says that itself, after --")
@@ -111,6 +120,10 @@ def command(
     return 1 if prediction.fits is False else 0
 
 
+ENDINGS = (
+    (".json", ".txt", ".memlens", ".pickle"),
+    "use .json, .txt, .memlens (for `memlens compare`) or .pickle (a torch snapshot)",
+)
 COMMON_OPTIONS = {"gpu", "memory", "steps", "alloc_conf"}
 SCRIPT_OPTIONS = {"max_seconds", "synthetic", "host_memory", "allow_writes", "show_output"}
 
@@ -150,21 +163,6 @@ def run_script(
             script, gpu=options["gpu"], memory=options["memory"], alloc_conf=options["alloc_conf"],
             progress=progress,
         )  # fmt: skip
-
-
-def check_output(output: Path | None, force: bool) -> None:
-    """Refuse before anything is computed."""
-    if output is None:
-        return
-    if output.suffix not in (".json", ".txt", ".memlens", ".pickle"):
-        raise UsageError(
-            f"cannot write {output}: the ending says the format",
-            hint="use .json, .txt, .memlens (for `memlens compare`) or .pickle (a torch snapshot)",
-        )
-    if output.exists() and not force:
-        raise UsageError(f"will not overwrite {output}", hint="add --force, or name another file")
-    if not output.parent.is_dir():
-        raise UsageError(f"there is no folder {output.parent} to write {output.name} in")
 
 
 def run(
@@ -225,12 +223,6 @@ def write(prediction: Prediction, as_json: bool, output: Path | None) -> None:
     if as_json:
         click.echo(json.dumps(prediction.to_dict(), indent=2))
     elif output is None:
-        from rich.console import Console
-
-        from memlens.render.bars import encodable
         from memlens.render.prediction import PredictionView
 
-        console = Console(file=sys.stdout, highlight=False)
-        with console.capture() as drawn:
-            console.print(PredictionView(prediction))
-        click.echo(encodable(drawn.get(), sys.stdout.encoding), nl=False)
+        print_page(PredictionView(prediction))

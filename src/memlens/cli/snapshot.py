@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ import click
 from memlens.allocator import from_snapshot, pool_use, verify
 from memlens.allocator.cause import before, causes
 from memlens.allocator.recording import document
-from memlens.errors import UsageError
+from memlens.cli.output import check_output, print_page
 from memlens.model import Trace
 from memlens.records.snapshot_writer import dumps
 from memlens.records.torch_snapshot import load_snapshot
@@ -27,16 +26,15 @@ def index_at(trace: Trace, seconds: float) -> int:
     return last
 
 
-def write(path: Path, content: bytes, force: bool) -> None:
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists and is not overwritten", hint="use --force to replace it")
-    path.write_bytes(content)
-
-
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--replay", "replays", is_flag=True, help="Check the recording against the allocator's rules.")
-@click.option("--at", type=float, metavar="SECONDS", help="Show who holds memory then, not at the peak.")
+@click.option(
+    "--at",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Show who holds memory then, not at the peak.",
+)
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Lines to show.")
 @click.option("--device", type=click.IntRange(min=0), help="The device to show; the first that was recorded.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (schema memlens.snapshot/1).")
@@ -63,6 +61,7 @@ def command(
     memlens snapshot snapshot.pickle --at 1.5 --top 20
     memlens snapshot snapshot.pickle --replay --json
     """
+    check_output(output, force)
     trace = load_snapshot(file, device)
     config = from_snapshot(trace.metadata["allocator_settings"])
     checked = verify(trace, config)
@@ -74,13 +73,11 @@ def command(
     shown = document(trace, held, pool_use(segments), found, checked, replay=replays, top=top)
     text = json.dumps(shown, indent=2)
     if output is not None:
-        write(output, dumps(checked.trace) if output.suffix == ".pickle" else text.encode(), force)
+        output.write_bytes(dumps(checked.trace) if output.suffix == ".pickle" else text.encode())
         click.echo(f"wrote {output}")
     elif as_json:
         click.echo(text)
     else:
-        from rich.console import Console
-
         from memlens.render.snapshot import page
 
-        Console(width=shutil.get_terminal_size().columns, highlight=False).print(page(shown))
+        print_page(page(shown))

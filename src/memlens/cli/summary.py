@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memlens.cli.output import check_output, print_text
 from memlens.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def command(
     """
     from memlens.summaries.view import check_columns, check_sort
 
-    check_output(output, force)
+    check_output(output, force, (".csv", ".json", ".txt"), "use .csv, .json or .txt")
     check_together(depth, columns, sort, formulas, options["like"], as_json, output)
     shown = check_columns(columns.replace(",", " ").split()) if columns else ()
     if sort is not None:
@@ -86,7 +87,7 @@ def command(
     width = shutil.get_terminal_size((120, 24)).columns if output is None else None
     text = page(summary, depth, shown, sort, formulas, width)
     if output is None:
-        click.echo(text)
+        print_text(text)
     else:
         write(output, text)
 
@@ -116,18 +117,6 @@ def page(
 def write(output: Path, text: str) -> None:
     output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
     click.echo(f"wrote {output}", err=True)
-
-
-def check_output(output: Path | None, force: bool) -> None:
-    """Refuse before anything is computed."""
-    if output is None:
-        return
-    if output.suffix not in (".csv", ".json", ".txt"):
-        raise UsageError(f"cannot write {output}: the ending says the format", hint="use .csv, .json or .txt")
-    if output.exists() and not force:
-        raise UsageError(f"will not overwrite {output}", hint="add --force, or name another file")
-    if not output.parent.is_dir():
-        raise UsageError(f"there is no folder {output.parent} to write {output.name} in")
 
 
 def check_together(

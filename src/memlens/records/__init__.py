@@ -47,5 +47,7 @@ def load(path: str | Path) -> Trace:
         if module.sniff(head):
             trace: Trace = module.load(path)
             return trace
+    if not head:
+        raise RecordError(f"{path} is empty")
     names = ", ".join(known.name for known in FORMATS)
     raise RecordError(f"{path} is of no format that memlens reads ({names}); it begins with {head[:8]!r}")

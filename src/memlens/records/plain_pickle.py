@@ -87,7 +87,7 @@ def loads(data: bytes) -> Any:
 def scan(data: bytes) -> None:
     """Raise RecordError unless `data` is a pickle of plain data, complete and within bounds."""
     if not data.startswith(pickle.PROTO):
-        raise RecordError(f"it is no pickle: it begins with {data[:8]!r}")
+        raise RecordError(f"it is no pickle: it begins with {data[:8]!r}" if data else "it is empty")
     table, size, position, puts = _TABLE, len(data), 0, 0
     containers = _FREE_CONTAINERS + size // _BYTES_PER_CONTAINER  # how many more the file may make
     while position < size:

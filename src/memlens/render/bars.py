@@ -21,7 +21,11 @@ def bar(share: float, width: int) -> str:
 
 
 # what a terminal gets that cannot show block characters; a column of a chart is drawn from half a block up
-_PLAIN = str.maketrans(dict.fromkeys("▄▅▆▇█▉▊▋▌", "#") | dict.fromkeys("▁▂▃▍▎▏", "-") | {"┤": "|", "└": "+"})
+_PLAIN = str.maketrans(
+    dict.fromkeys("▄▅▆▇█▉▊▋▌", "#")
+    | dict.fromkeys("▁▂▃▍▎▏", "-")
+    | {"┤": "|", "└": "+", "├": "|", "│": "|", "─": "-", "░": ":", "…": "~", "▲": "^", "×": "x"}
+)
 
 
 def encodable(text: str, encoding: str | None) -> str:

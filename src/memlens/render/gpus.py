@@ -12,6 +12,7 @@ from memlens.devices import Gpu, Installed
 from memlens.units import GIB, MIB, format_bytes
 
 SOURCE_FROM_COLUMNS = 140  # below this the sources would be torn into strips
+ALL_FROM_COLUMNS = 72  # below this names would vanish beside four columns of figures
 
 
 def short_name(gpu: Gpu) -> str:
@@ -21,12 +22,13 @@ def short_name(gpu: Gpu) -> str:
 
 def gpus_table(gpus: tuple[Gpu, ...], columns: int) -> RenderableType:
     """One row for each card; the source of its memory too where the terminal is wide enough."""
-    wide = columns >= SOURCE_FROM_COLUMNS
+    wide, narrow = columns >= SOURCE_FROM_COLUMNS, columns < ALL_FROM_COLUMNS
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("card")  # the only column that may wrap
-    for heading in ("memory GiB", "capability", "context MiB"):
+    for heading in ("memory GiB", *(() if narrow else ("capability", "context MiB"))):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("reading", no_wrap=True)
+    if not narrow:
+        table.add_column("reading", no_wrap=True)
     if wide:
         table.add_column("where the memory figure comes from", style="dim")
     for gpu in gpus:
@@ -38,7 +40,7 @@ def gpus_table(gpus: tuple[Gpu, ...], columns: int) -> RenderableType:
             f"{low // MIB}-{high // MIB}",
             "read" if gpu.verified else "estimate",
         ]
-        table.add_row(*row, *([gpu.source] if wide else []))
+        table.add_row(*row[: 2 if narrow else None], *([gpu.source] if wide else []))
     return table
 
 

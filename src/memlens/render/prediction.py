@@ -33,6 +33,7 @@ COLOURS = {
 }
 CHART_HEIGHT = 6
 WIDEST = 120  # wider bars and lines are harder to read, not easier
+NARROW = 60  # below this there are no bars: figures are never cut
 
 
 class PredictionView:
@@ -117,23 +118,24 @@ def grid() -> Table:
     return Table.grid(padding=(0, 2, 0, 0))
 
 
-def categories(prediction: Prediction, width: int) -> Table:
+def categories(prediction: Prediction, width: int) -> RenderableType:
     """A bar a category, then the sum: the process, with its range."""
     peak = prediction.peak
     table = grid()
     for align in ("left", "right", "right", "left"):
         table.add_column(justify=align, no_wrap=True)
-    room = max(width - 45, 10)
+    room = width - 45 if width >= NARROW else 0
     whole = max(peak.process_bytes, 1)
     for category, size in sorted(prediction.breakdown.items(), key=lambda item: -item[1]):
         if size:
             share = size / whole
             drawn = Text(bar(share, room), style=COLOURS[category])
             table.add_row(f"  {category.label}", format_bytes(size), percent(share), drawn)
+    interval = span(prediction)
     table.add_row(
-        Text("  process", style="bold"), Text(format_bytes(whole), style="bold"), "", span(prediction)
+        Text("  process", style="bold"), Text(format_bytes(whole), style="bold"), "", interval if room else ""
     )
-    return table
+    return table if room or not interval else Group(table, Text("  ") + interval)
 
 
 def percent(share: float) -> str:
@@ -177,6 +179,12 @@ def short_path(line: str) -> str:
 
 def holders(prediction: Prediction, width: int) -> Table:
     table = grid()
+    if width < NARROW:
+        table.add_column(overflow="fold")
+        table.add_column(justify="right", no_wrap=True)
+        for holder in prediction.top_modules:
+            table.add_row(f"  {holder.module or '(the model itself)'}", format_bytes(holder.bytes))
+        return table
     for align in ("left", "left", "right", "left"):
         table.add_column(justify=align, no_wrap=True, overflow="ellipsis")
     most = prediction.top_modules[0].bytes

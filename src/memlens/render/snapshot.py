@@ -96,7 +96,7 @@ def _pools(shown: Mapping[str, Any]) -> Table:
     )
     table.add_column("pool")
     for heading in ("segments", "reserved", "free", "largest free", "empty_cache() releases"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for use in shown["pools"]:
         sizes = ("reserved_bytes", "free_bytes", "largest_free_bytes", "releasable_bytes")
         table.add_row(
