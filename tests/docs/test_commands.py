@@ -24,6 +24,7 @@ NOT_TYPED = {
     "make": "makes an environment; .ci/run does it",
     "pip": "installs; .ci/run does it",
     "calibrate": "needs a card: tests/measure/test_calibration.py",
+    "calibrate": "measures a real card: benchmarks on a machine with one",
     "attach": "needs a process of yours: tests/cli/test_attach.py",
 }
 LIBRARIES = {
@@ -36,6 +37,7 @@ WITH_TORCH = {"predict", "summary", "advise"}
 # what each command says when it did what it is for
 SAYS = {
     "predict": r"^(Fits|Does not fit|May not fit|Needs) |^wrote |\"schema\"",
+    "advise": r"^(Fits|Does not fit|May not fit|Needs) |batch",
     "summary": r"[Pp]aram|^wrote ",
     "snapshot": r"^peak |^wrote |\"schema\"",
     "compare": r"^in all|^at the peak|^wrote |\"schema\"",

@@ -38,6 +38,7 @@ class Given(NamedTuple):
 
 # page, and number of the snippet on it
 GIVEN = {
+    "docs/commands/advise.md 1": Given("from net import make_model\nmodel = make_model()"),
     "docs/commands/predict.md 1": Given(BATCHES, "T4"),
     "docs/commands/predict.md 2": Given("import memlens\nfrom net import make_model\nmodel = make_model()"),
     "docs/commands/run.md 1": Given(run=True),
