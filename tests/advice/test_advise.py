@@ -15,8 +15,8 @@ from torch import nn
 
 import memlens
 from memlens.advice.advise import advise, largest_batch
+from memlens.advice.blocks import find_blocks
 from memlens.advice.change import with_model_edit
-from memlens.advice.look import find_blocks
 from memlens.advice.result import Advice, Advised
 from memlens.advice.shims.eight_bit import AdamW8bit
 from memlens.advice.shims.lora import add_lora
@@ -164,11 +164,11 @@ def test_a_large_vocabulary_in_chunks() -> None:
 
 
 def test_inference_hears_nothing_of_training() -> None:
-    """No optimizer, no backward, no batch in parts."""
+    """No optimizer and no backward."""
     found = advise(Tokens(layers=2), **TEXT, memory="80GiB", mode="inference")
     tried = {item.name for item in (*found.advice, *found.refused)}
     assert tried <= {
-        "amp-bf16", "bf16-weights", "free-outputs", "expandable-segments", "in-place", "sdpa",
+        "amp-bf16", "bf16-weights", "free-outputs", "expandable-segments", "in-place", "sdpa", "micro-batch",
     }  # fmt: skip
     assert "bf16-weights" in tried
 
@@ -275,3 +275,10 @@ def test_blocks_are_found() -> None:
     """Blocks repeat a class and have children; a stack of single layers has none."""
     assert find_blocks(Tokens(layers=3)) == ["blocks.0", "blocks.1", "blocks.2"]
     assert find_blocks(nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))) == []
+
+
+def test_of_stages_the_blocks_inside_are_found() -> None:
+    """Three stages of two layers are six blocks; six layers with a list of experts each are six, too."""
+    stages = nn.ModuleList(Tokens(layers=2) for _ in range(3))
+    assert find_blocks(stages) == [f"{stage}.blocks.{layer}" for stage in range(3) for layer in range(2)]
+    assert find_blocks(nn.ModuleList(Tokens(layers=2) for _ in range(6))) == [str(n) for n in range(6)]

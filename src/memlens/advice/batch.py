@@ -82,6 +82,13 @@ def largest(bench: Bench, scenario: Scenario, memory_bytes: int, margin_bytes: i
 def parts_of(facts: Facts, parts: int) -> Change:
     """The batch in `parts` parts of equal size."""
     size = facts.scenario.batch_size // parts
+    if not facts.training:
+        return Change(
+            "micro-batch", f"batches of {size}",
+            f"for part in batch.split({size}):\n    outputs = model(part)",
+            f"{parts} smaller passes in place of one",
+            lambda scenario: replace(scenario, batch_size=size), group="batch", detail=f" {size}",
+        )  # fmt: skip
     whole = facts.scenario.accumulate * parts
 
     def apply(scenario: Scenario) -> Scenario:
@@ -104,7 +111,7 @@ def parts_of(facts: Facts, parts: int) -> Change:
 def divisors(facts: Facts) -> list[int]:
     """In how many equal parts a batch can be cut, fewest first; none where it cannot be cut at all."""
     size = facts.scenario.batch_size
-    if not facts.training or facts.fixed_batch:
+    if facts.fixed_batch:
         return []
     return [parts for parts in range(2, size + 1) if size % parts == 0]
 

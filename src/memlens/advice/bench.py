@@ -11,8 +11,7 @@ from memlens.advice.result import Refused
 from memlens.allocator import parse_config, replay
 from memlens.devices import Gpu
 from memlens.errors import MemlensError
-from memlens.model import Trace
-from memlens.scenarios.full_card import needs_more_than, on_a_full_card
+from memlens.scenarios.conclusion import conclude
 from memlens.scenarios.predict import simulate_scenario
 from memlens.scenarios.prediction import Prediction
 from memlens.scenarios.scenario import Scenario
@@ -86,16 +85,12 @@ def summed(prediction: Prediction) -> Outcome:
 def replayed(base: Prediction, gpu: Gpu, alloc_conf: str) -> Outcome:
     """The same allocations under another setting of the allocator: what it reserves is all that changes."""
     config = parse_config(alloc_conf)
-    trace: Trace | None = replay(base.trace, config)
-    assert trace is not None
-    reserved = trace.timeline().peak_reserved_bytes
-    if base.fits is not None and needs_more_than(gpu, reserved):
-        squeezed = on_a_full_card(base.trace, gpu, config)
-        reserved = squeezed.timeline().peak_reserved_bytes if squeezed else reserved
-    process = reserved + gpu.context_bytes[1]
-    doubt = base.peak.high_process_bytes - base.peak.process_bytes
-    fits = None if base.fits is None else process <= gpu.memory_bytes
-    return Outcome(process, process + doubt, fits)
+    again = conclude(
+        replay(base.trace, config), gpu, config, asked=base.fits is not None, target=base.target,
+        scenario=base.scenario, operators=base.operators, elapsed_seconds=base.elapsed_seconds,
+        versions=(base.memlens, base.torch),
+    )  # fmt: skip
+    return summed(again)
 
 
 def with_memory(gpu: Gpu, memory_bytes: int | None) -> Gpu:

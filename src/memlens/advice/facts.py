@@ -52,7 +52,7 @@ class Facts:
     checkpointing: str  # who does it: "transformers", "timm", "blocks"; "" where nothing repeats
     has_batch_norm: bool
     blocks_have_batch_norm: bool
-    has_convolution: bool
+    has_convolution: bool  # of images
     fixed_batch: bool  # an input was given with its batch
     attention: str
     keeps_cache: bool  # a transformers model fills a key-value cache while it trains

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import flop_registry
 
+from memlens.advice.blocks import checkpointing_kind, find_blocks
 from memlens.advice.facts import Block, Facts, Head
+from memlens.advice.shims.lora import columns
 from memlens.advice.switches import attention_switch
 from memlens.devices import Gpu
 from memlens.model import Alloc, Category, Free, Trace
@@ -21,7 +23,6 @@ from memlens.scenarios.training import Prepared
 # below this many scores a row, logits are small beside what makes them
 LARGE_VOCABULARY = 8192
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
-CONVOLUTIONS = nn.modules.conv._ConvNd
 IN_PLACE = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold, nn.Dropout)
 
 
@@ -118,10 +119,11 @@ class Look:
             blocks=tuple(Block(p, _under(kept, p), _under(self.flops, p)) for p in paths),
             flops=sum(self.flops.values()),
             kept_bytes=sum(kept.values()),
-            checkpointing=_checkpointing(model, paths),
+            checkpointing=checkpointing_kind(model, paths),
             has_batch_norm=any(isinstance(m, BATCH_NORMS) for m in named.values()),
             blocks_have_batch_norm=any(isinstance(m, BATCH_NORMS) for p in paths for m in named[p].modules()),
-            has_convolution=any(isinstance(m, CONVOLUTIONS) for m in named.values()),
+            has_convolution=any(isinstance(m, nn.Conv2d) for m in named.values())
+            and all(p.ndim < 5 for p in parameters),  # torch has no channels_last for volumes
             fixed_batch=any(spec.batched for spec in prepared.specs),
             attention=attention_switch(model),
             keeps_cache=bool(getattr(getattr(model, "config", None), "use_cache", False)),
@@ -129,7 +131,7 @@ class Look:
                 p for p, m in named.items()
                 if isinstance(m, IN_PLACE) and not m.inplace and p not in self.unsafe
             ),
-            linears=sum(type(m) is nn.Linear for m in named.values()),
+            linears=sum(columns(m) is not None for m in named.values()),
             parameters=sum(p.numel() for p in parameters),
             trainable=sum(p.numel() for p in parameters if p.requires_grad),
             last_layer=with_weights[-1] if with_weights else "",
@@ -145,14 +147,6 @@ class Look:
         if inside and not hasattr(self.model, "loss_function"):
             return None
         return Head(self.logits_of, named[self.logits_of].out_features, inside)
-
-
-def _checkpointing(model: nn.Module, blocks: list[str]) -> str:
-    if getattr(model, "supports_gradient_checkpointing", False):
-        return "transformers"
-    if hasattr(model, "set_grad_checkpointing"):
-        return "timm"
-    return "blocks" if blocks else ""
 
 
 def _under(sizes: dict[str, int], path: str) -> int:
@@ -182,30 +176,3 @@ def keeps_result(tensor: torch.Tensor) -> bool:
     kept = [getattr(node, name, None) for name in dir(node) if name.startswith("_saved_")]
     mine = tensor.untyped_storage()._cdata
     return any(isinstance(t, torch.Tensor) and t.untyped_storage()._cdata == mine for t in kept)
-
-
-def find_blocks(model: nn.Module) -> list[str]:
-    """The repeated blocks of a model, outermost ones, in order: what checkpointing can be applied to.
-
-    A block has children of its own and a sibling of its class in a ModuleList or Sequential.
-
-    >>> layer = lambda: nn.TransformerEncoderLayer(8, 2)
-    >>> find_blocks(nn.Sequential(nn.Linear(8, 8), nn.ModuleList([layer(), layer()])))
-    ['1.0', '1.1']
-    """
-    found: list[str] = []
-    for path, container in model.named_modules():
-        if not isinstance(container, (nn.ModuleList, nn.Sequential)):
-            continue
-        if any(path == block or path.startswith(block + ".") for block in found):
-            continue
-        blocks = [
-            (name, child)
-            for name, child in container.named_children()
-            if next(child.children(), None) is not None and not isinstance(child, nn.ModuleList)
-        ]
-        kinds = Counter(type(child) for _, child in blocks if not isinstance(child, nn.Sequential))
-        if kinds and kinds.most_common(1)[0][1] > 1:
-            kind = kinds.most_common(1)[0][0]
-            found += [f"{path}.{name}" if path else name for name, child in blocks if type(child) is kind]
-    return found

@@ -7,18 +7,16 @@ keep. Of equal blocks the first are taken: when backward recomputes one of them,
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
 from memlens.advice.bench import Bench
+from memlens.advice.blocks import checkpoint_these, checkpointing_code
 from memlens.advice.change import Change, with_model_edit
 from memlens.advice.facts import Block, Facts
 
-LEVELS = 256  # bytes are counted in parts of what is needed, rounded so that a set never saves less
+MOST_STATES = 1000
 TRIES = 10
+State = tuple[int, int, tuple[int, ...]]  # work, sum of the indices, indices
 
 
 def cheapest(blocks: Sequence[Block], need_bytes: int) -> tuple[int, ...]:
@@ -32,40 +30,27 @@ def cheapest(blocks: Sequence[Block], need_bytes: int) -> tuple[int, ...]:
     """
     if need_bytes <= 0:
         return ()
-    unit = max(need_bytes // LEVELS, 1)
-    wanted = -(-need_bytes // unit)
-    # best[saved] = (work, sum of indices, indices); `wanted` stands for that much or more
-    best: list[tuple[int, int, tuple[int, ...]] | None] = [(0, 0, ())] + [None] * wanted
+    states: dict[int, State] = {0: (0, 0, ())}  # bytes saved, at most what is needed -> the cheapest way
     for index, block in enumerate(blocks):
-        for saved in range(wanted, -1, -1):
-            state = best[saved]
-            if state is None:
-                continue
-            reached = min(saved + block.kept_bytes // unit, wanted)
-            new = (state[0] + max(block.flops, 1), state[1] + index, (*state[2], index))
-            old = best[reached]
-            if reached > saved and (old is None or new[:2] < old[:2]):
-                best[reached] = new
-    found = best[wanted]
-    return found[2] if found is not None else tuple(range(len(blocks)))
+        for saved, (work, order, chosen) in list(states.items()):
+            reached = min(saved + block.kept_bytes, need_bytes)
+            new = (work + max(block.flops, 1), order + index, (*chosen, index))
+            if reached not in states or new < states[reached]:
+                states[reached] = new
+        states = _worth_keeping(states, need_bytes)
+    return states[need_bytes][2] if need_bytes in states else tuple(range(len(blocks)))
 
 
-def checkpoint_these(model: nn.Module, paths: Sequence[str]) -> None:
-    """Recompute these modules in backward. transformers' own layers are told; others are wrapped."""
-    chosen = set(paths)
-    if any(_is_transformers(module) for module in model.modules()):
-        model.gradient_checkpointing_enable()
-        for path, module in model.named_modules():
-            if _is_transformers(module):
-                module.gradient_checkpointing = path in chosen
-        return
-    for path in paths:
-        block = model.get_submodule(path)
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-
-
-def _is_transformers(module: nn.Module) -> bool:
-    return any(cls.__name__ == "GradientCheckpointingLayer" for cls in type(module).__mro__)
+def _worth_keeping(states: dict[int, State], need_bytes: int) -> dict[int, State]:
+    """Without those that save no more than a cheaper one; of very many, the cheapest in each small range."""
+    kept: dict[int, State] = {}
+    for saved, state in sorted(states.items(), reverse=True):
+        if not kept or state < next(reversed(kept.values())):
+            kept[saved] = state
+    if len(kept) <= MOST_STATES:
+        return kept
+    ranges = {saved * MOST_STATES // need_bytes: saved for saved in kept}  # the last of a range is cheapest
+    return {saved: kept[saved] for saved in ranges.values()}
 
 
 def plan_change(facts: Facts, chosen: tuple[int, ...]) -> Change:
@@ -76,27 +61,12 @@ def plan_change(facts: Facts, chosen: tuple[int, ...]) -> Change:
     return Change(
         "checkpointing-plan",
         f"gradient checkpointing of {len(paths)} of the {len(facts.blocks)} blocks: {spans(paths)}",
-        _code(paths, facts.checkpointing),
+        checkpointing_code(paths, facts.checkpointing),
         f"recomputes {share:.0%} of forward{extra}",
         with_model_edit(lambda model: checkpoint_these(model, paths)),
         changes_result=facts.blocks_have_batch_norm,
         group="activations",
         detail=" " + ",".join(map(str, chosen)),
-    )
-
-
-def _code(paths: Sequence[str], kind: str) -> str:
-    names = ", ".join(f'"{path}"' for path in paths)
-    if kind == "transformers":
-        return (
-            f"model.gradient_checkpointing_enable()\nchosen = {{{names}}}\n"
-            "for path, module in model.named_modules():\n"
-            "    if isinstance(module, GradientCheckpointingLayer):  # of transformers.modeling_layers\n"
-            "        module.gradient_checkpointing = path in chosen"
-        )
-    return (
-        f"for path in [{names}]:\n    block = model.get_submodule(path)\n"
-        "    block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)"
     )
 
 
@@ -152,10 +122,31 @@ def find_plan(facts: Facts, bench: Bench, *others: Change) -> Change | None:
             break
         short = outcome.process_bytes - memory
         need = max(saved + short, low + 1) if best is None else (low + high) // 2
-    if best is None or (len(best) == len(blocks) and _in_one_list(blocks)):
-        return None  # all of them is what plain checkpointing does
-    return plan_change(facts, best)
+    if best is None or (len(best) == len(blocks) and facts.checkpointing != "timm"):
+        return None  # all of them is what plain checkpointing does, unless the model does it its own way
+    return min(
+        (plan_change(facts, chosen) for chosen in arrangements(blocks, best)),
+        key=lambda change: _needs(bench, *others, change),
+    )
 
 
-def _in_one_list(blocks: Sequence[Block]) -> bool:
-    return len({block.path.rpartition(".")[0] for block in blocks}) == 1
+def _needs(bench: Bench, *changes: Change) -> tuple[bool, int]:
+    outcome = bench.outcome(*changes)
+    return (True, 0) if outcome is None else (not outcome.fits, outcome.process_bytes)
+
+
+def arrangements(blocks: Sequence[Block], chosen: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """`chosen`, and where it is no more work as many blocks evenly spread.
+
+    What is allocated is least with the first; what the allocator reserves for it may be less with the other.
+
+    >>> arrangements([Block(f"h.{i}", 100, 7) for i in range(6)], (0, 1, 2))
+    [(0, 1, 2), (1, 3, 5)]
+    """
+    count = len(blocks)
+    spread = tuple((i + 1) * count // len(chosen) - 1 for i in range(len(chosen)))
+
+    def work(indices: tuple[int, ...]) -> int:
+        return sum(blocks[i].flops for i in indices)
+
+    return [chosen, spread] if spread != chosen and work(spread) <= work(chosen) else [chosen]

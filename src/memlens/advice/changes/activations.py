@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from memlens.advice.blocks import checkpoint_these
 from memlens.advice.change import Change, proposes, with_model_edit
 from memlens.advice.facts import Facts
 from memlens.advice.shims.offload import offloaded
@@ -60,6 +61,7 @@ def checkpointing(facts: Facts) -> Iterator[Change]:
     """All blocks, as the model offers it or one by one."""
     if not facts.training or facts.scenario.grad_checkpointing or not facts.checkpointing:
         return
+    paths = [block.path for block in facts.blocks]
     share = sum(block.flops for block in facts.blocks) / facts.flops if facts.flops else 1.0
     cost = f"recomputes {share or 1:.0%} of forward" + batch_norm_note(facts)
     yield Change(
@@ -67,7 +69,9 @@ def checkpointing(facts: Facts) -> Iterator[Change]:
         "gradient checkpointing of every block",
         CHECKPOINTING[facts.checkpointing],
         cost,
-        lambda s: replace(s, grad_checkpointing=True),
+        with_model_edit(lambda model: checkpoint_these(model, paths))
+        if facts.checkpointing == "blocks"
+        else lambda s: replace(s, grad_checkpointing=True),
         changes_result=facts.blocks_have_batch_norm,
         group="activations",
     )

@@ -35,13 +35,20 @@ def autocast(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def bf16_weights(facts: Facts) -> Iterator[Change]:
-    """Weights, gradients and states in two bytes."""
-    if facts.dtype != torch.float32 or facts.gpu.compute_capability < BF16_SINCE:
+def half_weights(facts: Facts) -> Iterator[Change]:
+    """All in two bytes a number; in fp16, whose range is small, only where nothing learns."""
+    if facts.dtype != torch.float32:
+        return
+    if facts.gpu.compute_capability < BF16_SINCE:
+        if not facts.training:
+            yield Change(
+                "fp16-weights", "weights in fp16", "model.half()", "rounding; values beyond 65,504 overflow",
+                lambda s: replace(s, precision="fp16"), changes_result=True, group="precision",
+            )  # fmt: skip
         return
     yield Change(
         "bf16-weights",
-        "weights, gradients and optimizer states in bf16",
+        "weights, gradients and optimizer states in bf16" if facts.training else "weights in bf16",
         "model.to(torch.bfloat16)",
         "small updates are lost in weights of 8 significant bits" if facts.training else "rounding",
         lambda s: replace(s, precision="bf16"),

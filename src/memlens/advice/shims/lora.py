@@ -20,16 +20,16 @@ def add_lora(model: nn.Module, skip: str = "", rank: int = RANK) -> None:
     """
     model.requires_grad_(False)
     for path, module in model.named_modules():
-        columns = _columns(module)
-        if columns is None or path == skip:
+        sizes = columns(module)
+        if sizes is None or path == skip:
             continue
-        inside, outside = columns
+        inside, outside = sizes
         module.lora_a = nn.Parameter(torch.empty(rank, inside))
         module.lora_b = nn.Parameter(torch.empty(outside, rank))
         module.forward = functools.partial(_forward, module, module.forward)
 
 
-def _columns(module: nn.Module) -> tuple[int, int] | None:
+def columns(module: nn.Module) -> tuple[int, int] | None:
     """(inputs, outputs) of a linear layer; None for others. transformers' Conv1D is one, transposed."""
     if type(module) is nn.Linear:
         return module.in_features, module.out_features
