@@ -189,6 +189,14 @@ def test_track_as_a_block(capsys) -> None:
     del x
 
 
+@pytest.mark.parametrize(("given", "device"), [("cpu", "cpu"), ("mps", "mps:0"), ("cuda:1", "cuda:1")])
+def test_a_device_has_its_number(given: str, device: str) -> None:
+    """Tensors say `mps:0`, people `mps`."""
+    from memlens.integrations.tracker import resolve
+
+    assert resolve(given) == torch.device(device)
+
+
 def test_usage_figures() -> None:
     """`get_tensor_usage()` is MiB; on the CPU it is the allocator's figure as well."""
     tracker = MemTracker(device="cpu")

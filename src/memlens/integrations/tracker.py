@@ -94,10 +94,8 @@ class MemTracker:
 
     def get_allocate_usage(self) -> float:
         """MiB that PyTorch's allocator has handed out on the device; of tensors, on the CPU."""
-        device = self._open().device
-        if device.type != "cuda":
-            return self.get_tensor_usage()
-        return float(torch.cuda.memory_allocated(device) / MIB)
+        allocated = allocated_bytes(self._open().device)
+        return self.get_tensor_usage() if allocated is None else allocated / MIB
 
     def clear_cache(self) -> None:
         """Collect garbage and give the allocator's cache back to the driver."""
@@ -164,7 +162,7 @@ def look(taken: Taken, device: torch.device, frame: FrameType, note: str = "") -
         tensor_bytes=taken.bytes,
         tensors=len(taken.live),
         by_category=dict(sorted(totals.items(), key=lambda item: -item[1])),
-        allocated_bytes=int(torch.cuda.memory_allocated(device)) if cuda else None,
+        allocated_bytes=allocated_bytes(device),
         peak_bytes=int(torch.cuda.max_memory_allocated(device)) if cuda else None,
         gap=measure_gap(device.index, [tensor.bytes for tensor in taken.live]) if cuda else None,
         note=note,
@@ -178,7 +176,16 @@ def resolve(device: Device) -> torch.device:
     given = torch.device(device)
     if given.type == "cuda" and given.index is None:
         return torch.device("cuda", torch.cuda.current_device())
+    if given.type != "cpu" and given.index is None:
+        return torch.device(given.type, 0)  # as its tensors say
     return given
+
+
+def allocated_bytes(device: torch.device) -> int | None:
+    """What the device's own allocator has handed out; None where it keeps no account."""
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated(device))
+    return int(torch.mps.current_allocated_memory()) if device.type == "mps" else None
 
 
 def _file(path: Path) -> Path:
