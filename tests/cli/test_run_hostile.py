@@ -160,7 +160,12 @@ def test_a_flood_of_output_is_not_held_up(tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_stops_the_record_not_the_program(tmp_path: Path) -> None:
     """With room for 1,200 bytes the record is cut at its last whole frame, one line says so, and the program
     ends as it would."""
-    (tmp_path / "program.py").write_text("import time, sys\ntime.sleep(0.6)\nsys.exit(6)\n")
+    text = (  # runs until the record has stopped growing
+        "import os, sys, time\nsize, end = -1, time.monotonic() + 30\nwhile time.monotonic() < end:\n"
+        "    time.sleep(0.5)\n    now = os.path.getsize('x.memlens') if os.path.exists('x.memlens') else 0\n"
+        "    if now == size and now > 900: break\n    size = now\nsys.exit(6)\n"
+    )
+    (tmp_path / "program.py").write_text(text)
     code = (
         "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (1200, 1200))\n"
         "from memlens.cli import main\n"

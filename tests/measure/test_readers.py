@@ -76,8 +76,9 @@ def test_a_child_that_outlives_its_parent_stays_ours(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "if os.fork() == 0:\n"
-        "    print('child', flush=True); sys.stdin.readline(); os.fork()\n"  # the grandchild
-        "    print('grandchild', flush=True); sys.stdin.read(); os._exit(0)\n"
+        "    print('child', flush=True); sys.stdin.readline()\n"
+        "    if os.fork() == 0: print('grandchild', flush=True)\n"
+        "    sys.stdin.read(); os._exit(0)\n"
         "while os.getppid() and not os.path.exists(sys.argv[1]): pass\n"
     )
     leave = tmp_path / "leave"
