@@ -24,7 +24,6 @@ NOT_TYPED = {
     "make": "makes an environment; .ci/run does it",
     "pip": "installs; .ci/run does it",
     "calibrate": "needs a card: tests/measure/test_calibration.py",
-    "calibrate": "measures a real card: benchmarks on a machine with one",
     "attach": "needs a process of yours: tests/cli/test_attach.py",
 }
 LIBRARIES = {
