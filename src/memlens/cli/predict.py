@@ -50,6 +50,9 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
     help="Shape of one sample: 3x224x224, int64:1024, mask=bool:1024. Repeatable.",
 )
 @click.option("--seq-len", type=int, help="Length of a sample of a language model (hf:).")
+@click.option("--prompt-tokens", type=int, help="The same for generation: tokens of the prompt.")
+@click.option("--new-tokens", type=int, help="With --mode inference: generate so many tokens (hf:).")
+@click.option("--cache", default="dynamic", show_default=True, help="Of generation: dynamic or static.")
 @click.option("--mode", default="train", show_default=True, help="train or inference.")
 @click.option("--optimizer", default="adamw", show_default=True, help="Any of torch.optim, or none.")
 @click.option(
@@ -173,11 +176,15 @@ def run(
     model_arg: tuple[str, ...],
     optimizer: str,
     mode: str,
+    seq_len: int | None,
+    prompt_tokens: int | None,
     **options: Any,
 ) -> Prediction:
     """Call `memlens.predict` with what the options say, and show its progress on stderr."""
     from memlens.cli.progress import Progress
 
+    if seq_len is not None and prompt_tokens is not None:
+        raise UsageError("--seq-len and --prompt-tokens say the same", hint="leave one of them out")
     # what the user's code prints must not stand in the middle of the result
     with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
         progress("loading PyTorch")
@@ -189,6 +196,7 @@ def run(
             inputs=list(inputs) or None,
             optimizer=optimizer,
             mode=mode,
+            seq_len=prompt_tokens if seq_len is None else seq_len,
             optimizer_args=parse_arguments(optimizer_arg, "--optimizer-arg"),
             model_args=parse_arguments(model_arg, "--model-arg"),
             progress=progress,

@@ -43,6 +43,8 @@ def predict(
     steps: int = 2,
     seq_len: int | None = None,
     alloc_conf: str | None = None,
+    new_tokens: int | None = None,
+    cache: str = "dynamic",
     model_args: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Prediction:
@@ -67,6 +69,7 @@ def predict(
         batch_size=batch_size, mode=mode, inputs=read_inputs(inputs), optimizer=optimizer,
         optimizer_args=optimizer_args, precision=precision, loss=loss, accumulate=accumulate,
         grad_checkpointing=grad_checkpointing, steps=steps, seq_len=seq_len, alloc_conf=alloc_conf,
+        new_tokens=new_tokens, cache=cache,
     )  # fmt: skip
     memory_bytes = parse_bytes(memory) if memory is not None else None
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -141,6 +144,7 @@ def describe(scenario: Scenario, prepared: Prepared) -> dict[str, Any]:
         "grad_checkpointing": scenario.grad_checkpointing,
         "steps": scenario.steps,
         "alloc_conf": scenario.alloc_conf,
+        **({"new_tokens": scenario.new_tokens, "cache": scenario.cache} if scenario.new_tokens else {}),
     }
 
 

@@ -10,6 +10,7 @@ import torch
 
 from memlens.errors import UsageError
 from memlens.scenarios.edits import Edits
+from memlens.scenarios.generation import CACHES
 from memlens.scenarios.inputs import InputSpec
 from memlens.scenarios.names import check_choice
 from memlens.scenarios.optimizers import MakeOptimizer, find_optimizer
@@ -55,6 +56,8 @@ class Scenario:
     seq_len: int | None = None
     alloc_conf: str | None = None
     edits: Edits = AS_WRITTEN
+    new_tokens: int | None = None
+    cache: str = "dynamic"
 
     @property
     def training(self) -> bool:
@@ -79,6 +82,8 @@ def make_scenario(
     steps: int = 2,
     seq_len: int | None = None,
     alloc_conf: str | None = None,
+    new_tokens: int | None = None,
+    cache: str = "dynamic",
 ) -> Scenario:
     """A checked Scenario. Raises UsageError for a value that makes no sense, with the nearest that does.
 
@@ -92,14 +97,24 @@ def make_scenario(
     checked: Mode = "train" if check_choice("mode", mode, ("train", "inference")) == "train" else "inference"
     if precision is not None:
         precision = check_choice("precision", precision, PRECISIONS)
+    _check_generation(checked, new_tokens, cache)
     if checked == "inference":
         _refuse_training_options(loss, accumulate, grad_checkpointing, optimizer_args)
         optimizer = "none"
     name, make = find_optimizer(optimizer, optimizer_args or {})
     return Scenario(
         batch_size, checked, inputs, name, dict(optimizer_args or {}), make, precision, loss, accumulate,
-        grad_checkpointing, steps, seq_len, alloc_conf,
+        grad_checkpointing, steps, seq_len, alloc_conf, new_tokens=new_tokens, cache=cache,
     )  # fmt: skip
+
+
+def _check_generation(mode: Mode, new_tokens: int | None, cache: str) -> None:
+    if check_choice("cache", cache, CACHES) != "dynamic" and new_tokens is None:
+        raise UsageError(f"cache {cache} has no meaning without new tokens", hint="--new-tokens 256")
+    if new_tokens is not None:
+        _positive("new-tokens", new_tokens)
+        if mode == "train":
+            raise UsageError(f"new-tokens {new_tokens} has no meaning in training", hint="--mode inference")
 
 
 def _positive(name: str, value: Any) -> None:

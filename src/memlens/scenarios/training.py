@@ -22,6 +22,7 @@ from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.model import Assumption, Category
 from memlens.scenarios import checkpointing
 from memlens.scenarios.blame import describe_refusal, last_line, place
+from memlens.scenarios.generation import generate
 from memlens.scenarios.inputs import InputSpec, make_inputs
 from memlens.scenarios.losses import Objective
 from memlens.scenarios.scenario import Scenario
@@ -145,6 +146,10 @@ def infer(sim: Any, prepared: Prepared, scenario: Scenario, progress: Progress) 
             if scenario.edits.free_outputs:
                 outputs = None
             with autocast(scenario):
+                if scenario.new_tokens is not None:
+                    ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+                    generate(sim, prepared.model, ids, scenario.new_tokens, scenario.cache, progress)
+                    break
                 outputs = forward(prepared.model, args, kwargs)  # noqa: F841 - its life is the point
         sim.mark("end", step=0)
 
