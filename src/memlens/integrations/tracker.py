@@ -159,7 +159,7 @@ def look(taken: Taken, device: torch.device, frame: FrameType, note: str = "") -
         function=frame.f_code.co_name,
         came=group(taken.came),
         gone=group(taken.gone),
-        tensor_bytes=taken.bytes,
+        tensor_bytes=sum(totals.values()),
         tensors=len(taken.live),
         by_category=dict(sorted(totals.items(), key=lambda item: -item[1])),
         allocated_bytes=allocated_bytes(device),

@@ -45,12 +45,16 @@ class Graphs:
 
         A leaf whose gradient will be written comes every time, with `AccumulateGrad`.
         """
-        before, self._read = self._read, set()
+        before = self._read
+        read = self._read = set()
         for node in walk(roots):
             kind = type(node)
-            if _slots(kind):
+            slots = _SLOTS.get(kind)
+            if slots is None:
+                slots = _slots(kind)
+            if slots:
                 known = kind, node._sequence_nr()
-                self._read.add(known)
+                read.add(known)
                 if known not in before:
                     for tensor in kept_by(node):
                         yield tensor, kind.__name__
