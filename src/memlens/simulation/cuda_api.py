@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlens.model import Assumption
-from memlens.simulation import autograd, files, parallel
+from memlens.simulation import autograd, files, legacy_types, parallel
 from memlens.simulation.cuda_objects import DeviceContext, Event, Generator, Stream, UseStream
 from memlens.simulation.device import as_device, check_index
 from memlens.simulation.driver import driver_functions
@@ -227,6 +227,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         self.__class__ = self.cls_to_become
 
     table |= autograd.replacements(mode) | files.replacements(mode) | parallel.replacements(sim)
+    table |= legacy_types.replacements(mode)
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,
@@ -234,6 +235,10 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.Generator": Generator,
         "torch.set_default_device": set_default_device,
         "torch.get_default_device": lambda: mode.default_device(),
+        # torch's own wants a stream that C++ made; blocks return when Python lets go of them
+        "torch.Tensor.record_stream": lambda tensor, stream: None,
+        # a DataLoader's thread has no modes of its own, and what the host pins is not on the device
+        "torch.utils.data._utils.pin_memory.pin_memory": lambda data, device=None: data,
         "torch._has_compatible_shallow_copy_type": compatible,
         "torch.amp.grad_scaler.GradScaler._maybe_opt_step": step_always,
         "torch.backends.cudnn.is_available": lambda: True,

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as default_device
 
-from memlens.errors import UsageError
+from memlens.errors import UnsupportedOperator, UsageError
+from memlens.simulation import legacy_types
 from memlens.simulation.ledger import CUDA, HOST, PLAIN
 from memlens.simulation.session import REAL_HOST_BYTES
 
@@ -30,6 +31,11 @@ Handler = Callable[["DeviceMode", Any, tuple[Any, ...], dict[str, Any]], Any]
 _HANDLERS: dict[Any, Handler] = {}
 # made from data the host already holds: real whatever their size
 _FROM_DATA = {torch.tensor, torch.as_tensor, torch.from_numpy, torch.frombuffer, torch.asarray}
+# their storages cannot be seen, so their bytes would be missing
+_SPARSE = {
+    torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor, torch.sparse_bsr_tensor,
+    torch.sparse_bsc_tensor, torch.sparse_compressed_tensor,
+}  # fmt: skip
 
 
 def handles(*functions: Any) -> Callable[[Handler], Handler]:
@@ -63,6 +69,7 @@ class DeviceMode(TorchFunctionMode):
             return self.create(func, args, kwargs)
         if kwargs.get("device") is not None:
             device = as_device(kwargs["device"])
+            check_index(device)
             if device.type in ("cuda", "meta"):
                 kwargs = _for_meta(kwargs)
                 with self.sim.create_on(CUDA if device.type == "cuda" else PLAIN):
@@ -96,7 +103,10 @@ class DeviceMode(TorchFunctionMode):
         """A factory: `torch.empty`, `torch.randn`, `torch.tensor`, ..."""
         given = kwargs.get("device")
         device = as_device(given) if given is not None else self.default_device()
+        check_index(device)
         if device.type == "cuda":
+            if func in _SPARSE:
+                raise not_dense(func.__name__)
             if func in _FROM_DATA:
                 return self._from_data(func, args, kwargs)
             with self.sim.create_on(CUDA):
@@ -134,6 +144,8 @@ class DeviceMode(TorchFunctionMode):
     def move(self, tensor: Tensor, device: torch.device, **to: Any) -> Tensor:
         """`tensor.to(device)` between the host and the simulated device."""
         check_index(device)
+        if device.type == "cuda" and tensor.layout not in (torch.strided, torch.jagged):
+            raise not_dense(f"a tensor of layout {tensor.layout}")
         to = {name: value for name, value in to.items() if value is not None}
         if device.type == "cuda":
             return self.sim.upload(tensor, **to)
@@ -149,6 +161,12 @@ def as_device(device: Any) -> torch.device:
     if isinstance(device, torch.device):
         return device
     return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+
+
+def not_dense(what: str) -> UnsupportedOperator:
+    return UnsupportedOperator(
+        f"{what} on the device is not simulated", hint="keep sparse tensors on the host, or use dense ones"
+    )
 
 
 def check_index(device: torch.device) -> None:
@@ -206,9 +224,9 @@ def _type(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if wanted is None:
         named: str = func(args[0])
         return named.replace("torch.meta.", "torch.cuda." if mode.sim.is_cuda(args[0]) else "torch.")
-    if isinstance(wanted, str) and wanted.startswith("torch.cuda."):
-        moved = mode.move(args[0], GPU) if not mode.sim.is_cuda(args[0]) else args[0]
-        return func(moved, wanted.replace("torch.cuda.", "torch.meta."))
+    legacy = legacy_types.meaning(wanted)
+    if legacy is not None:
+        return _to(mode, Tensor.to, (args[0], *legacy), {})
     return func(*args, **kwargs)
 
 
@@ -313,9 +331,9 @@ def _format(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str
     )
 
 
-@handles(Tensor.record_stream, Tensor.share_memory_)
-def _nothing(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[0] if func is Tensor.share_memory_ else None
+@handles(Tensor.share_memory_)
+def _same(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0]
 
 
 @handles(Tensor.data.__set__)
@@ -331,5 +349,7 @@ def _set_data(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[s
         if isinstance(tensor, nn.Parameter)
         else twin.requires_grad_(requires_grad)
     )
-    torch.utils.swap_tensors(tensor, twin)
+    # not torch.utils.swap_tensors: that gives the twin the parameter's attributes, and refuses where a graph
+    # (weight_norm's, made with the module) or a weak reference knows the parameter
+    torch._C._swap_tensor_impl(tensor, twin)
     return None

@@ -87,7 +87,12 @@ class DispatchMode(TorchDispatchMode):
             describe(kwargs.values(), metas, reals, key)
             key.extend(kwargs)
         if not metas:
-            device = kwargs.get("device")
+            device = kwargs.get("device") or next((a for a in args if type(a) is torch.device), None)
+            if device is not None and device.type == "cuda":  # past the mode that makes it meta, from C++
+                raise UnsupportedOperator(
+                    f"{func} makes a tensor on the device that is not simulated (nested or sparse)",
+                    hint="use padded tensors, or layout=torch.jagged, to estimate it",
+                )
             if device is None or device.type != "meta":
                 return func(*args, **kwargs)
             target = sim.factory_target()
