@@ -298,3 +298,24 @@ def test_what_is_not_simulated_is_said(source: str, error: type[Exception], says
         eval(source)
     with memlens.simulate("T4"):
         assert ones(3).is_cuda
+
+
+def test_a_module_from_outside_comes_back_whole() -> None:
+    """Its weights, running statistics, gradients and attributes are what they were; also after an error."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+    model[0].weight.grad = torch.full((8, 8), 7.0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def train_and_fail() -> None:
+        with memlens.simulate("T4"):
+            model.cuda()(ones(2, 8)).sum().backward()
+            assert model[1].running_mean.is_cuda
+            assert model[0].weight.grad.is_cuda
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train_and_fail()
+    assert {str(value.device) for value in model.state_dict().values()} == {"cpu"}
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(model[0].weight.grad, torch.full((8, 8), 7.0))
+    model(torch.ones(2, 8)).sum().backward()

@@ -94,6 +94,7 @@ def simulate(
             finish()
         settle(sim)
         sim.ledger.close()
+        device_mode.moved.put_back()
 
 
 def _card(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:

@@ -227,7 +227,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         self.__class__ = self.cls_to_become
 
     table |= autograd.replacements(mode) | files.replacements(mode) | parallel.replacements(sim)
-    table |= legacy_types.replacements(mode)
+    table |= legacy_types.replacements(mode) | mode.moved.replacements()
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,

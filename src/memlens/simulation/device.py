@@ -18,6 +18,7 @@ from torch.utils import _device as default_device
 from memlens.errors import UnsupportedOperator, UsageError
 from memlens.simulation import legacy_types
 from memlens.simulation.ledger import CUDA, HOST, PLAIN
+from memlens.simulation.restoring import Moved
 from memlens.simulation.session import REAL_HOST_BYTES
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class DeviceMode(TorchFunctionMode):
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()
         self.sim = simulation
+        self.moved = Moved()
         self.default: torch.device | None = None  # torch.set_default_device inside the simulation
         self.factories = set(default_device._device_constructors()) | _FROM_DATA
 
@@ -349,7 +351,9 @@ def _set_data(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[s
         if isinstance(tensor, nn.Parameter)
         else twin.requires_grad_(requires_grad)
     )
-    # not torch.utils.swap_tensors: that gives the twin the parameter's attributes, and refuses where a graph
-    # (weight_norm's, made with the module) or a weak reference knows the parameter
-    torch._C._swap_tensor_impl(tensor, twin)
+    has_gradient = tensor.grad is not None
+    mode.moved.swap(tensor, twin)
+    if has_gradient:  # it is on the host still; nn.Module moves it next
+        with mode.sim.create_on(PLAIN):
+            tensor.grad = torch.empty_like(tensor)
     return None

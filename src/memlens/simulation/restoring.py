@@ -1,0 +1,51 @@
+"""Modules that were moved to the simulated card get their weights and buffers back when it is gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+
+class Moved:
+    """What `module.cuda()` took the place of: a parameter's own data, and the buffers of a module."""
+
+    def __init__(self) -> None:
+        # neither keeps a parameter or module alive, as that would change when its device memory is freed
+        self.parameters: MutableMapping[Tensor, Tensor] = WeakIdKeyDictionary()
+        self.buffers: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
+
+    def swap(self, parameter: Tensor, twin: Tensor) -> None:
+        """The parameter gets the twin's data, and the twin keeps the parameter's for the end.
+
+        Not torch.utils.swap_tensors: that gives the twin the parameter's attributes too, and refuses where a
+        graph (weight_norm's, made with the module) or a weak reference knows the parameter.
+        """
+        torch._C._swap_tensor_impl(parameter, twin)
+        self.parameters.setdefault(parameter, twin)
+
+    def replacements(self) -> dict[str, Any]:
+        """Dotted names and their stand-ins."""
+        apply = nn.Module._apply
+
+        def remember_and_apply(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+            if module not in self.buffers:
+                with torch._C.DisableTorchFunction():
+                    found = module._buffers.items()
+                    self.buffers[module] = {k: v for k, v in found if v is not None and not v.is_meta}
+            return apply(module, *args, **kwargs)
+
+        return {"torch.nn.Module._apply": remember_and_apply}
+
+    def put_back(self) -> None:
+        """When the simulation is over."""
+        for parameter, original in list(self.parameters.items()):
+            torch._C._swap_tensor_impl(parameter, original)
+        for module, buffers in list(self.buffers.items()):
+            module._buffers.update({k: v for k, v in buffers.items() if k in module._buffers})
