@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -28,3 +29,9 @@ def same_memlens_in_subprocesses() -> None:
 
     source = str(Path(memlens.__file__).resolve().parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+
+
+@pytest.fixture
+def no_dead_models() -> None:
+    """Models of earlier tests that wait for the collector would count as further roots and change names."""
+    gc.collect()

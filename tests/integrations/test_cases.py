@@ -18,7 +18,7 @@ import memlens
 from memlens.measure.tensors import TensorWatch
 from memlens.model import Category
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("no_dead_models")]
 CPU = torch.device("cpu")
 MIB = 1 << 20
 

@@ -16,7 +16,7 @@ from torch import nn
 from memlens.measure.tensors import Taken, TensorWatch
 from memlens.model import Category
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("no_dead_models")]
 CPU = torch.device("cpu")
 
 

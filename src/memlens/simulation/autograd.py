@@ -7,6 +7,7 @@ packing and unpacking of saved tensors, call back into user code from there: the
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,9 +71,14 @@ def replacements(mode: DeviceMode) -> dict[str, Any]:
 
 
 def _inside(mode: DeviceMode, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    find = weakref.ref(mode)  # torch (2.13) never lets go of a pack hook it has called
+
     @functools.wraps(hook)
     def call(value: Any) -> Any:
-        with _On(mode):
+        found = find()
+        if found is None:  # the simulation has ended
+            return hook(value)
+        with _On(found):
             return hook(value)
 
     return call

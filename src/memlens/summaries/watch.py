@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ def watching(recorder: Recorder, stays: bool = False) -> Iterator[None]:
     ]
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(recorder.save, _same))
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_saver(recorder), _same))
             if stays:
                 stack.enter_context(torch.device("cuda"))
                 stack.enter_context(_Staying())
@@ -36,6 +37,17 @@ def watching(recorder: Recorder, stays: bool = False) -> Iterator[None]:
         for handle in handles:
             handle.remove()
         recorder.sim.watch = None
+
+
+def _saver(recorder: Recorder) -> Callable[[torch.Tensor], torch.Tensor]:
+    """`recorder.save` without keeping the recorder: torch 2.13 never lets go of a pack hook it called."""
+    find = weakref.ref(recorder)
+
+    def save(tensor: torch.Tensor) -> torch.Tensor:
+        found = find()
+        return tensor if found is None else found.save(tensor)
+
+    return save
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:
