@@ -60,7 +60,8 @@ def kept_losses(facts: Facts) -> Advice | None:
 
 def no_grad(facts: Facts) -> Advice | None:
     kept = facts.by_category.get(Category.ACTIVATION, 0)
-    training = any(module.training for module in facts.modules)
+    # activations that a library keeps at module level are in training mode for ever and hold nothing
+    training = any(module.training for module in facts.modules if module._parameters)
     if not kept or training or not facts.modules or not torch.is_grad_enabled():
         return None
     return Advice("the model is in eval mode and still records for backward: use torch.no_grad()", kept)
