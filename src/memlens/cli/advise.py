@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from memlens.cli.options import shared
 from memlens.cli.output import check_output, print_page
-from memlens.cli.sizes import with_unit
 from memlens.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,43 +33,29 @@ memlens advise timm:vit_large_patch16_224 --gpu 4090 --largest-batch
 )
 @click.argument("target")
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: what saves most.")
-@click.option(
-    "--memory",
-    callback=with_unit,
-    metavar="SIZE",
-    help="The card's memory, 24GiB or 24GB, instead of its name.",
-)
+@shared("--memory")
 @click.option("--largest-batch", is_flag=True, help="Only the largest batch that fits.")
 @click.option(
     "--margin", default="5%", show_default=True, metavar="SIZE", help="Left free by it: 5% or 512MiB."
 )
 @click.option("--same-result", is_flag=True, help="Nothing that alters the result of training.")
-@click.option("--batch-size", default=1, show_default=True, help="Samples in a batch.")
-@click.option(
+@shared(
+    "--batch-size",
     "--input",
-    "inputs",
-    multiple=True,
-    metavar="[NAME=][DTYPE:]SHAPE",
-    help="Shape of one sample: 3x224x224, int64:1024, mask=bool:1024. Repeatable.",
-)
-@click.option("--seq-len", type=int, help="Length of a sample of a language model (hf:).")
-@click.option("--mode", default="train", show_default=True, help="train or inference.")
-@click.option("--optimizer", default="adamw", show_default=True, help="Any of torch.optim, or none.")
-@click.option(
-    "--optimizer-arg", multiple=True, metavar="NAME=VALUE", help="lr=0.1, foreach=False. Repeatable."
-)
-@click.option("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16; as the model is built otherwise.")
-@click.option("--loss", help="cross_entropy, mse, bce, sum, mean, output.loss or FILE.py:FUNCTION.")
-@click.option(
-    "--accumulate", default=1, show_default=True, help="Batches whose gradients are summed in a step."
+    "--seq-len",
+    "--mode",
+    "--optimizer",
+    "--optimizer-arg",
+    "--precision",
+    "--loss",
+    "--accumulate",
 )
 @click.option("--grad-checkpointing", is_flag=True, help="The blocks are recomputed in backward already.")
 @click.option("--keeps-gradients", is_flag=True, help="The loop calls zero_grad(set_to_none=False).")
-@click.option("--alloc-conf", metavar="CONF", help="As in PYTORCH_CUDA_ALLOC_CONF.")
-@click.option("--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the factory. Repeatable.")
+@shared("--alloc-conf", "--model-arg")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file: .json or .txt.")
-@click.option("--force", is_flag=True, help="Overwrite the output file.")
+@shared("--force")
 @click.pass_context
 def command(
     ctx: click.Context,

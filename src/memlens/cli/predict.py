@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from memlens.cli.options import shared, with_unit
 from memlens.cli.output import check_output, print_page
-from memlens.cli.sizes import with_unit
 from memlens.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,42 +35,18 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: which cards it fits.")
-@click.option(
-    "--memory",
-    callback=with_unit,
-    metavar="SIZE",
-    help="The card's memory, 24GiB or 24GB, instead of its name.",
-)
-@click.option("--batch-size", default=1, show_default=True, help="Samples in a batch.")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="[NAME=][DTYPE:]SHAPE",
-    help="Shape of one sample: 3x224x224, int64:1024, mask=bool:1024. Repeatable.",
-)
-@click.option("--seq-len", type=int, help="Length of a sample of a language model (hf:).")
+@shared("--memory", "--batch-size", "--input", "--seq-len")
 @click.option("--prompt-tokens", type=int, help="The same for generation: tokens of the prompt.")
 @click.option("--new-tokens", type=int, help="With --mode inference: generate so many tokens (hf:).")
 @click.option("--cache", default="dynamic", show_default=True, help="Of generation: dynamic or static.")
-@click.option("--mode", default="train", show_default=True, help="train or inference.")
-@click.option("--optimizer", default="adamw", show_default=True, help="Any of torch.optim, or none.")
-@click.option(
-    "--optimizer-arg", multiple=True, metavar="NAME=VALUE", help="lr=0.1, foreach=False. Repeatable."
-)
-@click.option("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16; as the model is built otherwise.")
-@click.option("--loss", help="cross_entropy, mse, bce, sum, mean, output.loss or FILE.py:FUNCTION.")
-@click.option(
-    "--accumulate", default=1, show_default=True, help="Batches whose gradients are summed in a step."
-)
+@shared("--mode", "--optimizer", "--optimizer-arg", "--precision", "--loss", "--accumulate")
 @click.option(
     "--grad-checkpointing", is_flag=True, help="Recompute blocks in backward instead of keeping them."
 )
 @click.option(
     "--steps", default=2, show_default=True, help="Steps to simulate; the peak settles in the second."
 )
-@click.option("--alloc-conf", metavar="CONF", help="As in PYTORCH_CUDA_ALLOC_CONF.")
-@click.option("--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the factory. Repeatable.")
+@shared("--alloc-conf", "--model-arg")
 @click.option(
     "--max-seconds", default=300.0, show_default=True, help="Of a script: stop with what was learned by then."
 )
@@ -87,7 +63,7 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
     type=click.Path(path_type=Path),
     help="Write to a file: .json, .txt, .memlens (every event) or .pickle (a torch snapshot).",
 )
-@click.option("--force", is_flag=True, help="Overwrite the output file.")
+@shared("--force")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memlens.cli.options import shared
 from memlens.cli.output import check_output, print_text
 from memlens.errors import UsageError
 
@@ -30,18 +31,9 @@ memlens summary net.py:Net --input 3x512x704 --like torchsummary
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("target")
-@click.option("--batch-size", default=1, show_default=True, help="Samples in a batch.")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="[NAME=][DTYPE:]SHAPE",
-    help="Shape of one sample: 3x224x224, int64:1024, mask=bool:1024. Repeatable.",
-)
-@click.option("--seq-len", type=int, help="Length of a sample of a language model (hf:).")
+@shared("--batch-size", "--input", "--seq-len")
 @click.option("--mode", default="train", show_default=True, help="train, inference, or eval (dropout off).")
-@click.option("--precision", help="fp32, bf16, fp16, amp-bf16 or amp-fp16; as the model is built otherwise.")
-@click.option("--model-arg", multiple=True, metavar="NAME=VALUE", help="Argument of the factory. Repeatable.")
+@shared("--precision", "--model-arg")
 @click.option("--depth", type=click.IntRange(0), help="Deeper rows are added to those above.  [default: 3]")
 @click.option("--columns", metavar="NAME,...", help="output_size,num_params,kept_bytes,mult_adds and others.")
 @click.option("--sort", metavar="NAME", help="A list instead of a tree, the largest first: kept_bytes.")
@@ -49,7 +41,7 @@ memlens summary net.py:Net --input 3x512x704 --like torchsummary
 @click.option("--like", metavar="TOOL", help="torchsummary or torchinfo: what it would print, and the truth.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (schema memlens.summary/1).")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write a file: .csv, .json or .txt.")
-@click.option("--force", is_flag=True, help="Overwrite the output file.")
+@shared("--force")
 def command(
     target: str,
     as_json: bool,
