@@ -18,10 +18,13 @@ SECOND = 1_000_000  # in microseconds
 
 PLAIN = """
 import argparse
+import time
 
 @profile
 def load():
-    return [str(number) for number in range(100_000)]
+    rows = [str(number) for number in range(100_000)]
+    time.sleep(1)  # seen from outside however long the recorder takes to start
+    return rows
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=1)

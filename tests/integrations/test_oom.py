@@ -25,7 +25,7 @@ from memlens.model import Category, OutOfMemory
 from memlens.model.oom import Failure
 from memlens.records import load
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("no_dead_models")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("own_models")]
 MIB = 1 << 20
 
 

@@ -21,7 +21,7 @@ from memlens import MemTracker
 from memlens.errors import UsageError
 from memlens.model.tensors import Look
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("no_dead_models")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("own_models")]
 VGG19_PARAMETER_BYTES = 4 * 143_667_240  # 143.67 million parameters, published by its authors
 MIB = 1 << 20
 

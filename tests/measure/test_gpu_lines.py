@@ -21,7 +21,7 @@ from memlens.measure.lines import LineProfiler as HostLines
 from memlens.model.lines import LineRow, LineTable
 from memlens.render import lines as render
 
-pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("no_dead_models")]
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("own_models")]
 MIB = 1 << 20
 
 
