@@ -33,7 +33,7 @@ def freeze(facts: Facts) -> Iterator[Change]:
     yield Change(
         "freeze-body",
         f"only {last} trained, everything else frozen",
-        f"model.requires_grad_(False)\nmodel.{last}.requires_grad_(True)",
+        f'model.requires_grad_(False)\nmodel.get_submodule("{last}").requires_grad_(True)',
         "only for a pretrained model",
         with_model_edit(only_last),
         changes_result=True,
