@@ -66,3 +66,19 @@ def test_a_heavy_import_is_found(tmp_path: Path) -> None:
     assert loaded(tmp_path, ASK.replace("main()", "import psutil; main()"), ["--help"], ("psutil",)) == [
         "psutil"
     ]
+
+
+def test_a_command_that_needs_torch_says_so(tmp_path: Path) -> None:
+    """Without torch, `memlens summary` is one line that names the extra, and exit code 2."""
+    (tmp_path / "net.py").write_text("def make(): ...\n")
+    blocked = (
+        "import sys\nsys.modules['torch'] = None\nfrom memlens.cli import main\n"
+        "main(['summary', 'net.py:make', '--input', '4'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", blocked], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "needs torch, which is not installed" in done.stderr
+    assert "memlens[torch]" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -21,7 +21,7 @@ def modules() -> list[Any]:
         if ">>>" in text:
             inside = path.is_relative_to(SOURCE)
             name = ".".join(path.relative_to(SOURCE).with_suffix("").parts) if inside else path.stem
-            torch = bool(WITH_TORCH & set(name.split("."))) or "import torch" in text
+            torch = bool(WITH_TORCH & set(name.split("."))) or "torch" in text
             found.append(pytest.param(name, torch, marks=[pytest.mark.torch] if torch else [], id=name))
     return found
 

@@ -69,8 +69,11 @@ def snippets() -> list[Any]:
     return found
 
 
+TORCH_WORDS = ("torch", "make_model", "who_holds", "memlens.track", "on_oom", "predict")
+
+
 def needs_torch(text: str) -> bool:
-    return any(word in text for word in ("torch", "make_model", "who_holds", "memlens.track", "on_oom"))
+    return any(word in text for word in TORCH_WORDS)
 
 
 def execute(block: Block, given: Given, folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from memlens import __version__
-from memlens.errors import MemlensError
+from memlens.errors import MemlensError, MissingExtra
 
 # command -> (module in memlens.cli, one line of help). A new command is a new row here and a module with
 # a click command named `command`.
@@ -88,6 +88,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         code = cli.main(args=arguments, prog_name="memlens", standalone_mode=False)
     except MemlensError as error:
         click.echo(f"memlens: {error}", err=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        click.echo(f"memlens: {MissingExtra('torch', 'torch', 'this command')}", err=True)
         sys.exit(2)
     except click.ClickException as error:
         error.show()
