@@ -33,12 +33,15 @@ def same_memlens_in_subprocesses() -> None:
 
 @pytest.fixture
 def own_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names tell the models of a process apart: here only this test's count, not what earlier tests left."""
-    from torch import nn
+    """Only this test's models and tensors count, not what earlier tests left alive in the process."""
+    from torch import Tensor, nn
 
     from memlens.measure.census import Census
 
     gc.collect()
-    older = {id(o): o for o in gc.get_objects() if issubclass(type(o), nn.Module)}
-    every = Census.modules
-    monkeypatch.setattr(Census, "modules", lambda self: [m for m in every(self) if id(m) not in older])
+    older = {id(o): o for o in gc.get_objects() if issubclass(type(o), (nn.Module, Tensor))}
+    for name in ("modules", "tensors"):
+        every = getattr(Census, name)
+        monkeypatch.setattr(
+            Census, name, lambda self, every=every: [o for o in every(self) if id(o) not in older]
+        )

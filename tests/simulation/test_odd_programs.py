@@ -260,7 +260,7 @@ def state() -> list[object]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch.func's own
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch.func's own
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad:UserWarning")
 def test_an_odd_program(name: str) -> None:
     """It runs; only cuBLAS's workspaces outlive its tensors; sums close; torch is what it was."""
