@@ -15,10 +15,10 @@ from memlens.advice.shims.lora import columns
 from memlens.advice.switches import attention_switch
 from memlens.devices import Gpu
 from memlens.model import Alloc, Category, Free, Trace
-from memlens.scenarios.losses import tensors_in
 from memlens.scenarios.prediction import Prediction
 from memlens.scenarios.scenario import Scenario
 from memlens.scenarios.training import Prepared
+from memlens.simulation.nested import tensors_in
 
 # below this many scores a row, logits are small beside what makes them
 LARGE_VOCABULARY = 8192

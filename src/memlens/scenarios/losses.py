@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from memlens.model import Assumption
 from memlens.scenarios import userfile
 from memlens.scenarios.blame import last_line, place, shape_text
 from memlens.scenarios.names import unknown
+from memlens.simulation.nested import tensors_in
 
 Loss = Callable[[Any, torch.Tensor | None], torch.Tensor]
 NAMES = ("cross_entropy", "mse", "bce", "sum", "mean")
@@ -139,18 +140,6 @@ def total(outputs: Any, how: str) -> torch.Tensor:
         raise UsageError(f"the model returned {type(outputs).__name__} without a number to minimise")
     reduced = [getattr(t.abs() if t.is_complex() else t, how)() for t in floats]
     return reduced[0] if len(reduced) == 1 else torch.stack(reduced).sum()
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in tensors, lists, tuples, dicts and transformers' outputs, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
 
 
 def first_tensor(outputs: Any) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from memlens.devices import Gpu
 from memlens.model import Assumption, Category, Event, Mark, Site, Trace
 from memlens.simulation.attribution import Attribution
 from memlens.simulation.ledger import CUDA, HOST, PLAIN, Ledger
+from memlens.simulation.nested import tensors_in
 from memlens.simulation.phases import Phases
 from memlens.simulation.values import Values
 
@@ -92,7 +93,7 @@ class Simulation:
         """What an optimizer keeps for each parameter belongs to that parameter's module."""
         with torch._C.DisableTorchFunction():
             for parameter, state in optimizer.state.items():
-                self.label(_tensors(state), Category.OPTIMIZER_STATE, parameter)
+                self.label(tensors_in(state), Category.OPTIMIZER_STATE, parameter)
 
     # what the modes ask -------------------------------------------------------------------------------
 
@@ -182,15 +183,3 @@ class _Target:
 
     def __exit__(self, *exc: object) -> None:
         self.sim.target = self.before
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in an optimizer's state, however it nests them."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
