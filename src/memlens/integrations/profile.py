@@ -35,14 +35,16 @@ class Options:
         python_level: bool,
         classic: bool,
         gpu: bool | int,
+        include_children: bool,
     ) -> None:
         self.stream, self.precision, self.backend = stream, precision, backend
         self.python_level, self.classic, self.gpu = python_level, classic, gpu
+        self.include_children = include_children
 
     @contextmanager
     def call(self, code: types.CodeType) -> Iterator[CallProfile]:
         """A profile of one call, printed when it ends, also by an exception."""
-        profile = CallProfile(code, self.backend, self.python_level, self.gpu)
+        profile = CallProfile(code, self.backend, self.python_level, self.gpu, self.include_children)
         try:
             yield profile
         finally:
@@ -64,6 +66,7 @@ def profile(
     python_level: bool = False,
     classic: bool = False,
     gpu: bool | int = False,
+    include_children: bool = False,
 ) -> Callable[[F], F]: ...
 def profile(
     func: Any = None,
@@ -74,6 +77,7 @@ def profile(
     python_level: bool = False,
     classic: bool = False,
     gpu: bool | int = False,
+    include_children: bool = False,
 ) -> Any:
     """Measure a function line by line and print the table after each call, to `stream` or standard output.
 
@@ -83,12 +87,13 @@ def profile(
     default), pss, uss or tracemalloc; `python_level` adds columns of what Python's own allocators handed
     out; `classic` prints memory_profiler's columns and no other; `gpu` adds what each line did to a CUDA
     device (True for the current one, or its number), real or simulated: bytes in use, added, at the line's
-    own peak, reserved, and how many tensors it left behind.
+    own peak, reserved, and how many tensors it left behind; `include_children` adds what the process's
+    descendants hold.
 
         @profile
         def load(path): ...
     """
-    options = Options(stream, precision, backend, python_level, classic, gpu)
+    options = Options(stream, precision, backend, python_level, classic, gpu, include_children)
     if func is None:
         return functools.partial(decorate, options)
     return decorate(options, func)

@@ -21,6 +21,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Self
 
 from memlens.errors import UsageError
+from memlens.measure.family import FamilyMeter
 from memlens.measure.frames import Gauge, Table
 from memlens.measure.meters import Meter, meter
 from memlens.measure.tables import line_table
@@ -34,8 +35,8 @@ class LineProfiler:
     `functions` are what `add_function` takes; `files` are paths whose every function and module level is
     watched when it first runs. `backend` is rss (the default), pss, uss, tracemalloc or memory_profiler's
     name for it; `python_level` adds what Python's own allocators handed out, at tracemalloc's cost. `gpu`
-    adds a CUDA device's columns, of the current device if True; where none answers the tables say so. `more`
-    are meters to read beside these.
+    adds a CUDA device's columns, of the current device if True; where none answers the tables say so.
+    `include_children` adds what the process's descendants hold. `more` are meters to read beside these.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class LineProfiler:
         backend: str | None = None,
         python_level: bool = False,
         gpu: bool | int = False,
+        include_children: bool = False,
         more: Iterable[Meter] = (),
     ) -> None:
-        self.meters, self.gpu_note = meters_for(backend, python_level, gpu, anew=True)
+        self.meters, self.gpu_note = meters_for(backend, python_level, gpu, include_children, anew=True)
         self.meters += more
         self.files = frozenset(os.path.abspath(file) for file in files)
         self.codes: dict[CodeType, list[Table]] = {}
@@ -162,9 +164,10 @@ class CallProfile:
         backend: str | None = None,
         python_level: bool = False,
         gpu: bool | int = False,
+        include_children: bool = False,
     ) -> None:
         self.code = code
-        meters, self._gpu_note = meters_for(backend, python_level, gpu)
+        meters, self._gpu_note = meters_for(backend, python_level, gpu, include_children)
         self._gauges = [Gauge(meter) for meter in meters]
         self._tables = tuple(Table(code, gauge) for gauge in self._gauges)
         TRACER.watch([code])
@@ -194,10 +197,10 @@ class CallProfile:
 
 
 def meters_for(
-    backend: str | None, python_level: bool, gpu: bool | int, anew: bool = False
+    backend: str | None, python_level: bool, gpu: bool | int, include_children: bool, anew: bool = False
 ) -> tuple[list[Meter], str]:
     """What a profile reads: the memory asked for first; and why the GPU columns are missing, if they are."""
-    meters, note = [meter(backend)], ""
+    meters, note = [FamilyMeter(meter(backend)) if include_children else meter(backend)], ""
     if python_level:
         meters.append(meter("tracemalloc"))
     if gpu is not False:
