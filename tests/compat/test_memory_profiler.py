@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
+import sys
 
 import pytest
 
@@ -23,10 +25,53 @@ def test_a_line_profiler_is_called_wrapped_and_shown() -> None:
     assert "return sum(range(10))" in out.getvalue()
 
 
-def test_what_is_not_done_is_an_error_and_not_ignored() -> None:
-    """include_children without effect would be a wrong number."""
+def test_a_line_profiler_counts_children_on_request() -> None:
+    """`include_children` reaches the reading; a backend that cannot is an error and not ignored."""
+    assert [meter.exact for meter in mp.LineProfiler(include_children=True).meters] == [False]
     with pytest.raises(MemlensError, match="this process alone"):
-        mp.LineProfiler(include_children=True)
+        mp.LineProfiler(backend="tracemalloc", include_children=True)
+
+
+def test_a_line_profiler_decorates_bare_called_and_coroutines() -> None:
+    """`@profiler`, `@profiler(precision=3)`, and an async function that stays one."""
+    profiler = mp.LineProfiler()
+
+    @profiler(precision=3)
+    async def wait() -> int:
+        return 3
+
+    assert asyncio.run(wait()) == 3
+    assert [table.calls for table in profiler.tables()] == [1]
+    assert profiler.runctx("work()", {"work": profiler(work)}, {}) is profiler
+    assert len(profiler.tables()) == 2
+
+
+def grow() -> int:
+    block = bytearray(30 << 20)
+    block[0] = 1
+    return len(block)
+
+
+def test_max_mem_opens_a_debugger_at_the_line_after_the_limit_was_passed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """20 MiB above the memory of now: pdb stands at the line after the 30 MiB; then the function goes on."""
+    limit = mp.memory_usage(-1)[0] + 20
+    monkeypatch.setattr("sys.stdin", io.StringIO("p 'held', len(block)\nc\n"))
+    tracer = sys.gettrace()
+    profiler = mp.LineProfiler(max_mem=limit)
+    assert profiler(grow)() == 30 << 20
+    said = capsys.readouterr()
+    assert "('held', 31457280)" in said.out
+    assert "-> block[0] = 1" in said.out
+    assert "a debugger at line" in said.err
+    assert sys.gettrace() is tracer
+
+
+def test_below_max_mem_nothing_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that is never passed: the debugger would read the missing input and fail."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert mp.LineProfiler(max_mem=1e6)(grow)() == 30 << 20
 
 
 def test_a_log_file_writes_only_lines_that_changed(caplog: pytest.LogCaptureFixture) -> None:

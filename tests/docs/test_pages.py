@@ -77,7 +77,7 @@ def test_other_pages_name_only_options_that_exist(page: Path) -> None:
     assert unknown_options(page.read_text(), every) == []
 
 
-MAGIC_OPTIONS = {"-R", "-r", "-p", "-c", "-f", "-i", "-t", "-q", "-o", "-T", "-g", "--gpu"}
+MAGIC_OPTIONS = {"--classic", "-R", "-r", "-p", "-c", "-f", "-i", "-t", "-q", "-o", "-T", "-g", "--gpu"}
 
 
 def test_no_page_is_left_of_a_command_that_is_gone() -> None:

@@ -101,6 +101,20 @@ def test_mprun_of_a_cell_and_several_functions(shell: Any) -> None:
     assert [(table.function, table.calls) for table in profiler.tables()] == [("f", 3), ("g", 3)]
 
 
+def test_mprun_counts_children_and_keeps_to_the_classic_columns(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """-c: a child of 60 MiB is in the line that runs it. --classic has no Peak column."""
+    run(shell, "import subprocess, sys, time")
+    run(shell, "code = 'import time; x = bytearray(60 << 20); time.sleep(0.3)'")
+    run(shell, "def f():\n    subprocess.run([sys.executable, '-c', code])")
+    profiler = run(shell, "%mprun -r -c -f f f()")
+    assert profiler.tables()[0].body[0].peak_bytes > 60 << 20
+    assert "Peak (>=)" in capsys.readouterr().out
+    run(shell, "%mprun --classic -f f f()")
+    assert "Occurrences   Line Contents" in capsys.readouterr().out
+
+
 def test_an_async_function_from_a_cell(shell: Any) -> None:
     """Driven by asyncio.run within the measured statement."""
     run(shell, "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1")

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import sys
 import time
@@ -19,7 +20,7 @@ import memlens
 from memlens.measure.lines import LineProfiler as _LineProfiler
 from memlens.measure.memit import MemitResult
 from memlens.measure.meters import meter
-from memlens.measure.rss import own_rss_bytes
+from memlens.measure.stopping import StopAbove
 from memlens.measure.usage import memory_usage
 from memlens.render import lines as render
 from memlens.units import MIB
@@ -39,24 +40,48 @@ profile = memlens.profile
 
 
 class LineProfiler(_LineProfiler):
-    """memory_profiler's constructor and method names. `max_mem` is the MiB above which a debugger starts."""
+    """memory_profiler's constructor and method names.
+
+    With `max_mem`, pdb opens where a watched function has more MiB in use, and no lines are measured.
+    """
 
     def __init__(
         self, backend: str = "psutil", include_children: bool = False, max_mem: float | None = None
     ) -> None:
-        if include_children or max_mem is not None:
-            raise memlens.MemlensError(
-                "a line profile counts this process alone, and starts no debugger",
-                hint="`memory_usage(include_children=True)` adds the children up, `memlens run` draws each",
-            )
-        super().__init__(backend=backend)
+        self._stop = None if max_mem is None else StopAbove(round(max_mem * MIB), backend)
+        super().__init__(backend=backend, include_children=include_children)
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        self.add_function(function)
-        return self.wrap_function(function)
+    def __call__(self, func: Callable[..., Any] | None = None, precision: int = 1) -> Any:
+        if func is None:
+            return self
+        self.add_function(func)
+        return self.wrap_function(func)
+
+    def add_function(self, function: Callable[..., Any]) -> None:
+        """Watch a function."""
+        if self._stop is None:
+            super().add_function(function)
+        else:
+            self._stop.add_function(function)
+
+    def enable(self) -> None:
+        """Switch on."""
+        super().enable() if self._stop is None else self._stop.enable()
+
+    def disable(self) -> None:
+        """Switch off."""
+        super().disable() if self._stop is None else self._stop.disable()
 
     def wrap_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, with the profiler on while it runs."""
+        """The function, with the profiler on while it runs; a coroutine function stays one."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def coroutine(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return coroutine
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -64,8 +89,8 @@ class LineProfiler(_LineProfiler):
 
         return call
 
-    enable_by_count = _LineProfiler.enable
-    disable_by_count = _LineProfiler.disable
+    enable_by_count = enable
+    disable_by_count = disable
 
 
 def show_results(prof: _LineProfiler, stream: Any = None, precision: int = 1) -> None:
@@ -97,14 +122,18 @@ class TimeStamper:
 
         return call
 
+    def _now(self) -> tuple[float, float]:
+        (size,) = memory_usage(-1, include_children=self.include_children, backend=self.backend)
+        return size, time.time()
+
     @contextmanager
     def timestamp(self, name: Any = "<block>") -> Iterator[None]:
         """Label a block."""
-        begin = (own_rss_bytes() / MIB, time.time())
+        begin = self._now()
         try:
             yield
         finally:
-            end = (own_rss_bytes() / MIB, time.time())
+            end = self._now()
             self.functions.setdefault(name, []).append([begin, end])
 
     def show_results(self, stream: Any = None) -> None:

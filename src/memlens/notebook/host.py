@@ -68,23 +68,26 @@ class HostMagics(Magics):  # type: ignore[misc] # IPython is Any to the checks
 
     @line_cell_magic  # type: ignore[untyped-decorator]
     def mprun(self, line: str = "", cell: str | None = None) -> LineProfiler | None:
-        """Functions line by line: %mprun -f FUNC [-f FUNC ...] [-T FILE] [-r] [-c] [-p] statement
+        """Functions line by line: %mprun -f FUNC [-f FUNC ...] [-T FILE] [-r] [-c] [-p] [--classic] statement
 
         -f FUNC  a function to watch, also one that was defined in a cell; may be repeated
         -T FILE  also write the tables to a text file
         -r       return the profiler
-        -c       only memory_profiler's own columns
+        -c       children's memory counts
         -p       also what Python's own allocators handed out (slower: tracemalloc)
+        --classic  only memory_profiler's own columns
 
         As a cell magic, the cell is what runs.
         """
-        options, statement = self.parse_options(line, "f:T:rcp", posix=False, strict=False, list_all=True)
+        options, statement = self.parse_options(
+            line, "f:T:rcp", "classic", posix=False, strict=False, list_all=True
+        )
         if cell is not None:
             statement += "\n" + cell
         functions = [self.function(name) for name in options.get("f", [])]
         if not functions:
             raise MagicUsageError("%mprun needs a function to watch: %mprun -f FUNC statement")
-        profiler = LineProfiler(*functions, python_level="p" in options)
+        profiler = LineProfiler(*functions, python_level="p" in options, include_children="c" in options)
         code = self.compiled(statement)
         try:
             with profiler:
@@ -94,12 +97,12 @@ class HostMagics(Magics):  # type: ignore[misc] # IPython is Any to the checks
         return profiler if "r" in options else None
 
     def show(self, profiler: LineProfiler, options: Any) -> None:
-        if "c" in options:
+        if "classic" in options:
             print(render.report(profiler.tables(), classic=True))
         else:
             display(LineReport(profiler))
         for name in options.get("T", []):
-            Path(name).write_text(render.report(profiler.tables(), classic="c" in options))
+            Path(name).write_text(render.report(profiler.tables(), classic="classic" in options))
             print(f"wrote the tables to {name}")
 
     def compiled(self, statement: str) -> Any:
