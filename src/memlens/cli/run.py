@@ -12,6 +12,7 @@ from memlens.cli.recording import Options, recording_options
 from memlens.errors import MissingExtra, UsageError
 from memlens.measure import programs
 from memlens.measure.launch import record_program
+from memlens.units import MIB
 
 SOURCE = Path(__file__).parents[2]  # where `memlens` lies, for an interpreter that does not have it
 
@@ -19,6 +20,10 @@ SOURCE = Path(__file__).parents[2]  # where `memlens` lies, for an interpreter t
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @recording_options
 @click.option("--lines", is_flag=True, help="Line by line: what @profile names, else the whole script.")
+@click.option("--precision", type=click.IntRange(0, 9), default=3, help="Decimals in the tables of --lines.")
+@click.option(
+    "--pdb-mmem", type=float, metavar="MIB", help="A debugger where @profile'd code has more in use."
+)
 @click.option("--exact", is_flag=True, help="Every allocation and its line, native code's too (memray).")
 @click.option("--no-oom", is_flag=True, help="Do not explain torch's out-of-memory errors.")
 @click.option("--python-level", is_flag=True, help="Python's own memory too; slows Python down.")
@@ -29,6 +34,8 @@ SOURCE = Path(__file__).parents[2]  # where `memlens` lies, for an interpreter t
 def command(
     words: tuple[str, ...],
     lines: bool,
+    precision: int,
+    pdb_mmem: float | None,
     exact: bool,
     python_level: bool,
     no_oom: bool,
@@ -51,6 +58,8 @@ def command(
     options = Options(**shared)
     program = programs.parse(list(words), python)
     inside = inside_options(options, lines, exact, python_level)
+    if pdb_mmem is not None:
+        inside |= {"stop_above": round(pdb_mmem * MIB), "source": SOURCE, "backend": options.backend}
     if (inside or exact) and (nopython or not program.is_python):
         raise UsageError(
             f"{' '.join(words)!r} is not run as a Python script or module, which this needs",
@@ -59,13 +68,13 @@ def command(
     if options.live and program.is_python and not nopython:
         inside["live"] = 1
     if program.is_python and not nopython and not no_oom:
-        inside["oom"] = SOURCE
+        inside |= {"oom": 1, "source": SOURCE}
     settings = options.settings(inside=inside, exact=exact, bare=nopython)
     path, open_sink = options.sink()
     with options.display(relay=True) as (on_tick, streams):
         recording = record_program(program, settings, open_sink, on_tick, streams)
     if not options.as_json:
-        say(recording.lines, recording.trace if exact and not options.quiet else None)
+        say(recording.lines, precision, recording.trace if exact and not options.quiet else None)
     options.conclude(recording, path)
     return programs.shell_code(recording.trace.metadata["exit_code"])
 
@@ -80,7 +89,9 @@ def inside_options(options: Options, lines: bool, exact: bool, python_level: boo
         raise MissingExtra("memray", "exact", "--exact")
     wanted: dict[str, object] = {}
     if lines:
-        wanted |= {"lines": SOURCE, "backend": options.backend}
+        wanted |= {"lines": 1, "source": SOURCE, "backend": options.backend}
+        if options.include_children:
+            wanted["children"] = 1
     if exact and python_level:
         wanted["every_object"] = 1
     elif python_level or options.backend == "tracemalloc":
@@ -88,13 +99,13 @@ def inside_options(options: Options, lines: bool, exact: bool, python_level: boo
     return wanted
 
 
-def say(tables: list[dict[str, Any]], trace: Any) -> None:
+def say(tables: list[dict[str, Any]], precision: int, trace: Any) -> None:
     """Line tables on standard output, as memory_profiler does; the peak's owners on standard error."""
     if tables:
         from memlens.model.lines import LineTable
         from memlens.render.lines import report
 
-        click.echo(report(LineTable.from_dict(table) for table in tables))
+        click.echo(report((LineTable.from_dict(table) for table in tables), precision=precision))
     if trace is not None:
         from memlens.render.owners import owners
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+from collections.abc import Callable
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
@@ -23,10 +24,9 @@ def main() -> None:
     if not sys.flags.safe_path:
         del sys.path[0]  # this file's directory; the program's own takes its place
     module, code = read_module(target) if target[0] == "-m" else read_script(target)
-    builtins.profile = Profile()  # type: ignore[attr-defined]
-    wanted = options.keys() - {"interval"}
-    finish = _inside().begin(options, code) if wanted else None
-    tracker = _inside().tracker(options) if "exact" in options else None
+    sys.modules["_memlens_bootstrap"] = sys.modules["__main__"]
+    finish = work(options, code.co_filename)
+    tracker = neighbour("starting").tracker(options) if "exact" in options else None
     sys.modules["__main__"] = module
     if tracker is not None:
         tracker.__enter__()  # in this frame: memray loses the stack when the frame that began it returns
@@ -38,9 +38,15 @@ def main() -> None:
     finally:
         if tracker is not None:
             tracker.__exit__(None, None, None)
-        if finish is not None:
-            finish()
+        finish()
         _tell_peak()
+
+
+def work(options: dict[str, str], file: str) -> Callable[[], None]:
+    """`profile` in builtins, and what `options` asks for, in the program or a worker of it; its end."""
+    builtins.profile = Profile()  # type: ignore[attr-defined]
+    finish: Callable[[], None] = neighbour("starting").begin(options, file)
+    return finish
 
 
 def read_script(target: list[str]) -> tuple[ModuleType, CodeType]:
@@ -119,31 +125,34 @@ class Profile:
 
     def __call__(self, function: Any = None, **options: Any) -> Any:
         """A decorator, bare or called; the options of the line-by-line form have no use here."""
-        return _inside().timed(function) if function is not None else self
+        return neighbour("inside").timed(function) if function is not None else self
 
     def timestamp(self, name: str = "<block>") -> Any:
         """`with profile.timestamp("load"):` puts a block on the timeline."""
-        return _inside().span(name)
+        return neighbour("inside").span(name)
 
 
-def _inside() -> Any:
-    if "_memlens_inside" not in sys.modules:
-        _load("channel")
-        _load("inside")
-    return sys.modules["_memlens_inside"]
+_NEEDS = {"inside": ("channel",), "starting": ("inside",), "workers": ("starting",)}
 
 
-def _load(name: str) -> ModuleType:
-    """A neighbour of this file, by its path: memlens need not be installed in this interpreter."""
+def neighbour(name: str) -> Any:
+    """A file beside this one, by its path: memlens need not be installed in this interpreter."""
+    module = "_memlens_" + name
+    if module not in sys.modules:
+        for needed in _NEEDS.get(name, ()):
+            neighbour(needed)
+        _load(module, name)
+    return sys.modules[module]
+
+
+def _load(module: str, name: str) -> None:
     from importlib.util import module_from_spec, spec_from_file_location
 
-    spec = spec_from_file_location("_memlens_" + name, os.path.join(HERE, name + ".py"))
+    spec = spec_from_file_location(module, os.path.join(HERE, name + ".py"))
     assert spec is not None
     assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    made = sys.modules[module] = module_from_spec(spec)
+    spec.loader.exec_module(made)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ from memlens.measure.launch import Settings, Started
 from memlens.measure.readers import reader_for
 from memlens.measure.sampler import Sampler, now_us
 from memlens.model import Assumption, Mark, Process, Sample, Span, Trace
+from memlens.model.lines import LineTable, add_children
 from memlens.units import format_bytes
 
 _SPAN_KEYS = ("started_us", "ended_us", "start_bytes", "end_bytes", "level")
+TABLES_SECONDS = 2.0  # how often line tables are written at most
 FIRST_INTERVAL = 0.005  # seconds; grows to the interval asked for, so that short programs have samples too
 
 
@@ -49,7 +51,10 @@ class Recording:
                 self.sink_error = str(error)
         self.top_lines: list[tuple[str, int]] = []
         self._known: set[int] = set()  # id() of the processes in the trace, which keeps them alive
-        self.lines: list[dict[str, Any]] = []  # `LineTable.to_dict()`, as of the last time they were told
+        self._tables: dict[
+            int, list[LineTable]
+        ] = {}  # pid -> line tables, as of the last time they were told
+        self._tables_due = 0.0
 
     def add(self, *items: Any) -> None:
         for item in items:
@@ -68,6 +73,14 @@ class Recording:
                     self.trace.events.append(item)
         self._write(lambda sink: sink.add(*items))
 
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The program's line tables, then its children's added up, as `LineTable.to_dict()` gives them."""
+        root = self.trace.processes[0].pid if self.trace.processes else None
+        children = [table for pid, tables in self._tables.items() if pid != root for table in tables]
+        tables = [*self._tables.get(root or 0, []), *add_children(children)]
+        return [table.to_dict() for table in tables]
+
     def metadata(self, **values: Any) -> None:
         self.trace.metadata.update(values)
         self._write(lambda sink: sink.metadata(**values))
@@ -78,6 +91,11 @@ class Recording:
     def hear(self, listener: Listener) -> None:
         """Take in what the program said of itself."""
         self.add(*(item for message in listener.hear() if (item := self._understand(message)) is not None))
+        if self._tables and time.monotonic() >= self._tables_due:
+            begun = self.trace.processes[0].started_us
+            # each time the whole tables: in a long run less and less often
+            self._tables_due = time.monotonic() + max(TABLES_SECONDS, 0.1 * (now_us() - begun) / 1e6)
+            self.metadata(lines=self.lines)
 
     def _understand(self, message: dict[str, Any]) -> Any:
         try:
@@ -93,7 +111,7 @@ class Recording:
                 case "peak":
                     return self._raise_peak(pid, int(message["bytes"]))
                 case "lines":
-                    self.lines = [dict(table) for table in message["tables"]]
+                    self._tables[pid] = [LineTable.from_dict(table) for table in message["tables"]]
                 case "top":
                     self.top_lines = [(str(where), int(size)) for where, size in message["lines"]]
         except (KeyError, ValueError, TypeError):

@@ -7,6 +7,7 @@ the tool id is given back, the tracer that was there before is put back.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from collections import Counter
@@ -33,6 +34,12 @@ class Watch:
         self.frames = frames
         self.codes: Counter[CodeType] = Counter()
         self.discoverers: list[Discover] = []
+        self.lock = threading.RLock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.after_fork)
+
+    def after_fork(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not here."""
         self.lock = threading.RLock()
 
     def discover(self, code: CodeType) -> bool:

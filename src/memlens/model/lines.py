@@ -5,8 +5,8 @@ Rows are plain values, so a table can be stored in a record, sent as JSON and dr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 
@@ -58,7 +58,7 @@ class LineTable:
     over the calls: `net_bytes`. `backend` names what was read (`rss`, `pss`, `uss` or `tracemalloc`). Where
     `peaks_are_exact` is false, a peak is the highest of the samples taken: at least that much. Memory was
     read after `lines_read` of the `lines_run` line executions. `gpu_note` says why GPU columns that were
-    asked for are missing.
+    asked for are missing. `children` is how many child processes a table adds up; 0 is the program itself.
     """
 
     file: str
@@ -72,6 +72,7 @@ class LineTable:
     lines_run: int = 0
     lines_read: int = 0
     gpu_note: str = ""
+    children: int = 0
 
     @property
     def net_bytes(self) -> int:
@@ -103,6 +104,43 @@ class LineTable:
         True
         """
         return cls(**{**data, "rows": tuple(_row(row) for row in data["rows"])})
+
+
+def add_children(tables: Iterable[LineTable]) -> list[LineTable]:
+    """One table for each function, of the tables that child processes have of it.
+
+    Occurrences and increments are summed; usage and peaks are the largest of any one process, as these were
+    not all at the same time.
+    """
+    found: dict[tuple[object, ...], LineTable] = {}
+    for table in tables:
+        key = table.file, table.function, table.first_line, table.backend
+        one = replace(table, children=table.children or 1)
+        found[key] = _add(found[key], one) if key in found else one
+    return list(found.values())
+
+
+def _add(a: LineTable, b: LineTable) -> LineTable:
+    rows = {row.line: row for row in a.rows}
+    rows |= {row.line: _add_rows(rows[row.line], row) if row.line in rows else row for row in b.rows}
+    sums = {
+        name: getattr(a, name) + getattr(b, name) for name in ("calls", "lines_run", "lines_read", "children")
+    }
+    exact = a.peaks_are_exact and b.peaks_are_exact
+    return replace(a, rows=tuple(rows[line] for line in sorted(rows)), peaks_are_exact=exact, **sums)
+
+
+def _add_rows(a: LineRow, b: LineRow) -> LineRow:
+    together: dict[str, Any] = {
+        "occurrences": a.occurrences + b.occurrences,
+        "gpu_left": a.gpu_left + b.gpu_left,
+    }
+    for field in fields(LineRow):
+        values = [value for value in (getattr(a, field.name), getattr(b, field.name)) if value is not None]
+        if field.name.endswith(("_bytes", "_tensors")) and values:
+            total = "increment" in field.name or field.name == "gpu_tensors"
+            together[field.name] = sum(values) if total else max(values)
+    return replace(a, **together)
 
 
 def _row(data: Mapping[str, Any]) -> LineRow:

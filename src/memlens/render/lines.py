@@ -68,6 +68,13 @@ def columns_of(table: LineTable) -> list[tuple[str, Cell, Say]]:
 def notes(table: LineTable) -> list[str]:
     """What the reader should know about the figures; nothing where they are plain."""
     said = []
+    if table.children:
+        said.append(
+            f"In {table.children} child processes: occurrences and increments are sums, usage and peaks the "
+            "largest of one."
+            if table.children > 1
+            else "In a child process."
+        )
     if not table.peaks_are_exact:
         said.append("Peaks are the highest of the samples taken: at least that much.")
     if table.lines_read < table.lines_run:
