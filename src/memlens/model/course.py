@@ -1,0 +1,155 @@
+"""The course of allocations: what was held, and for what, at as many moments as can be drawn.
+
+>>> from memlens.model import Alloc, Category, Free, Trace
+>>> trace = Trace("predicted", [Alloc(1, 512, Category.INPUT), Alloc(2, 1024), Free(1)])
+>>> found = course(trace)
+>>> list(found.allocated), list(found.categories[Category.INPUT]), found.axis.unit
+([512, 1536, 1024], [512, 512, 0], 'events')
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from memlens.model.category import Category
+from memlens.model.events import Alloc, Free, Mark, OutOfMemory, Sample
+
+if TYPE_CHECKING:
+    from memlens.model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What stands along the bottom of a drawing; `per_unit` places make one unit."""
+
+    unit: str
+    per_unit: int
+
+
+SECONDS = Axis("s", 1_000_000)
+EVENTS = Axis("events", 1)  # of predictions, which have an order and no times
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Bytes after the events `indices`, at their `places` along the axis; one array a category.
+
+    `reserved` is empty where no segments are known. `events` is of how many events they were taken.
+    """
+
+    axis: Axis
+    indices: array[int]
+    places: array[int]
+    allocated: array[int]
+    reserved: array[int]
+    categories: dict[Category, array[int]]
+    events: int
+
+    @property
+    def thinned(self) -> bool:
+        """Whether there are more events than points."""
+        return len(self.indices) < self.events
+
+
+def axis_of(trace: Trace) -> Axis:
+    """Seconds where the allocations have times, else their order."""
+    return SECONDS if any(event.time_us for event in trace.events if isinstance(event, Alloc)) else EVENTS
+
+
+def places_of(trace: Trace) -> array[int]:
+    """Where each event stands along the axis, never before the one in front of it."""
+    if axis_of(trace) is EVENTS:
+        return array("q", range(len(trace.events)))
+    return array("q", accumulate((event.time_us for event in trace.events), max))
+
+
+def place_of(mark: Mark, places: Sequence[int]) -> int:
+    """Where a mark stands: with the first event it holds for."""
+    return places[min(mark.index, len(places) - 1)] if places else 0
+
+
+def course(trace: Trace, most: int = 4000, window: tuple[int, int] | None = None) -> Course:
+    """What was held over time, at some `most` moments.
+
+    Of more events than that, each span of the axis keeps its first and last and the highest and lowest of
+    allocated and of reserved: a peak is never left out. `window` is in places, both ends included. Of the
+    events that stand for what was there before a recording only the last is a moment.
+    """
+    timeline, places = trace.timeline(), places_of(trace)
+    start, end = max(trace.metadata.get("baseline_events", 0) - 1, 0), len(places)
+    if window is not None:
+        start, end = bisect_left(places, window[0], start), bisect_left(places, window[1] + 1, start)
+    curves = [series for series in (timeline.allocated, timeline.reserved) if series]
+    indices = array("q", range(start, end) if end - start <= most else pick(places, curves, most, start, end))
+    return Course(
+        axis_of(trace),
+        indices,
+        array("q", (places[i] for i in indices)),
+        array("q", (timeline.allocated[i] for i in indices)),
+        array("q", (timeline.reserved[i] for i in indices) if timeline.reserved else ()),
+        _categories(trace, indices),
+        end - start,
+    )
+
+
+def pick(
+    places: Sequence[int], curves: Iterable[Sequence[int]], most: int, start: int = 0, end: int | None = None
+) -> list[int]:
+    """The numbers of up to `most` points that show what all of start..end-1 do.
+
+    >>> pick(range(8), [[0, 0, 9, 0, 0, 0, 0, 1]], 4, 0, 8)
+    [0, 2, 7]
+    """
+    end = len(places) if end is None else end
+    curves = list(curves)
+    spans = max(most // (2 + 2 * len(curves)), 1)
+    first, width = places[start], (places[end - 1] - places[start]) / spans or 1
+    chosen: set[int] = set()
+    low = start
+    for number in range(1, spans + 1):
+        high = end if number == spans else bisect_left(places, first + number * width, low, end)
+        if high > low:
+            chosen |= {low, high - 1}
+            for curve in curves:
+                part = curve[low:high]
+                chosen |= {low + part.index(max(part)), low + part.index(min(part))}
+        low = high
+    return sorted(chosen)
+
+
+def _categories(trace: Trace, indices: Sequence[int]) -> dict[Category, array[int]]:
+    """Bytes of every category that ever held any, after each of the events `indices`."""
+    held = dict.fromkeys(Category, 0)
+    held[Category.UNKNOWN] = trace.baseline_allocated_bytes
+    found: dict[Category, array[int]] = {category: array("q") for category in Category}
+    live: dict[int, Alloc] = {}
+    wanted = iter(indices)
+    due = next(wanted, -1)
+    for number, event in enumerate(trace.events):
+        if isinstance(event, Alloc):
+            live[event.id] = event
+            held[event.category] += event.bytes
+        elif isinstance(event, Free):
+            freed = live.pop(event.id)
+            held[freed.category] -= freed.bytes
+        if number == due:
+            for category, sizes in found.items():
+                sizes.append(held[category])
+            due = next(wanted, -1)
+    return {category: sizes for category, sizes in found.items() if any(sizes)}
+
+
+def is_sampled(trace: Trace) -> bool:
+    """Whether a trace has readings of processes."""
+    return any(isinstance(event, Sample) for event in trace.events)
+
+
+def holds_allocations(trace: Trace) -> bool:
+    """Whether a trace tells of single allocations, or of what was allocated before it began."""
+    told = (Alloc, OutOfMemory)
+    return bool(trace.baseline_allocated_bytes) or any(isinstance(event, told) for event in trace.events)
