@@ -18,8 +18,8 @@ from memlens.model import (
     Site,
     Trace,
 )
+from memlens.model.ranges import Ranges, cut
 from memlens.records.inference import infer_categories
-from memlens.records.ranges import Ranges, cut
 from memlens.records.snapshot_writer import read_note
 from memlens.records.stacks import Stacks
 

@@ -24,7 +24,7 @@ from memlens.model import (
     Site,
     Trace,
 )
-from memlens.records.ranges import Ranges, cut
+from memlens.model.ranges import Ranges, cut
 from memlens.records.stacks import site_of
 
 NOTE = "memlens "  # how a user_metadata of ours begins

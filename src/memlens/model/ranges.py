@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlens.model import SegmentAlloc
+from memlens.model.events import SegmentAlloc
 
 Ranges = dict[int, SegmentAlloc]  # by address
 
