@@ -11,6 +11,7 @@ from memlens.model import Trace
 from memlens.scenarios.cards import cards_for
 from memlens.scenarios.full_card import needs_more_than, on_a_full_card
 from memlens.scenarios.prediction import Prediction, build_prediction
+from memlens.scenarios.recorded import remember
 
 
 def conclude(trace: Trace, card: Gpu, config: AllocatorConfig, *, asked: bool, **said: Any) -> Prediction:
@@ -22,7 +23,7 @@ def conclude(trace: Trace, card: Gpu, config: AllocatorConfig, *, asked: bool, *
     if asked and needs_more_than(card, trace.timeline().peak_reserved_bytes):
         trace = on_a_full_card(trace, card, config) or trace
     prediction = build_prediction(trace, asked_for_a_card=asked, **said)
-    if asked:
-        return prediction
-    high = prediction.peak.high_process_bytes
-    return replace(prediction, cards=cards_for(trace, card, config, high))
+    if not asked:
+        high = prediction.peak.high_process_bytes
+        prediction = replace(prediction, cards=cards_for(trace, card, config, high))
+    return remember(prediction)
