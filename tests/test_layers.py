@@ -40,6 +40,8 @@ THIRD_PARTY = {
     "IPython",
     "memray",
     "pynvml",
+    "plotly",
+    "jinja2",
 }
 
 

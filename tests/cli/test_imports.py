@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from desk import lay_out
 
-HEAVY = ("torch", "matplotlib", "IPython", "numpy", "memray", "pandas", "transformers")
+HEAVY = ("torch", "matplotlib", "IPython", "numpy", "memray", "pandas", "transformers", "plotly", "jinja2")
 ASK = """
 import atexit, json, sys
 from pathlib import Path

@@ -39,6 +39,7 @@ SAYS = {
     "advise": r"^(Fits|Does not fit|May not fit|Needs) |batch",
     "summary": r"[Pp]aram|^wrote ",
     "snapshot": r"^peak |^wrote |\"schema\"",
+    "report": r"^wrote ",
     "compare": r"^in all|^at the peak|^wrote |\"schema\"",
     "gpus": r"A100|4060",
     "run": r"exit code 0|\"schema\"",
@@ -118,6 +119,8 @@ def skip_without(words: list[str]) -> None:
             pytest.importorskip(library)
     if words[1] == "plot" and {"-o", "--output"} & set(words):
         pytest.importorskip("matplotlib")
+    if words[1] == "report" or any(word.endswith(".html") for word in words):
+        pytest.importorskip("plotly")
     if "make" in words and shutil.which("make") is None:
         pytest.skip("there is no make here")
 

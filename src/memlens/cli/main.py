@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "advise": ("advise", "what would make it fit, ranked; the largest batch"),
     "snapshot": ("snapshot", "read a torch CUDA snapshot: peak, holders, why it ran out"),
     "summary": ("summary", "one row per layer, with bytes that are true"),
+    "report": ("report", "one self-contained HTML page from any record"),
     "compare": ("compare", "two records side by side: predicted and measured, before and after"),
     "calibrate": ("calibrate", "measure this machine's card, for predictions"),
     "gpus": ("gpus", "the catalogue, and the cards in this machine"),

@@ -1,0 +1,233 @@
+"""The page of a trace of allocations: predictions, torch snapshots, memray captures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memlens.allocator import from_snapshot
+from memlens.allocator.cause import Cause, causes
+from memlens.allocator.recording import growth
+from memlens.model import Category, OutOfMemory, Timeline, Trace
+from memlens.render.prediction import subtitle
+from memlens.render.report import charts
+from memlens.render.report.blocks import (
+    Block,
+    Chart,
+    Fact,
+    Head,
+    Prose,
+    Section,
+    Table,
+    count,
+    mib,
+    words,
+)
+from memlens.render.report.holders import TOP, holders, unused
+from memlens.scenarios.prediction import Prediction, build_steps, peak_index, short_name, verdict
+from memlens.scenarios.recorded import recall
+from memlens.units import format_bytes, format_count
+
+
+@dataclass(frozen=True)
+class View:
+    """A trace of allocations and the moment that is looked at."""
+
+    trace: Trace
+    timeline: Timeline
+    index: int
+    prediction: Prediction | None
+    causes: list[Cause]
+
+
+def view(trace: Trace, index: int | None = None) -> View:
+    """Look at the peak (of the process in a prediction, of allocated memory otherwise), or at `index`."""
+    timeline, prediction = trace.timeline(), recall(trace)
+    if index is None:
+        index = peak_index(timeline) if prediction else timeline.peak_index
+    settings = trace.metadata.get("allocator_settings")
+    failed = any(isinstance(event, OutOfMemory) for event in trace.events)
+    found = causes(trace, from_snapshot(settings)) if failed and settings is not None else []
+    return View(trace, timeline, index, prediction, found)
+
+
+def head(seen: View) -> Head:
+    """The answer in one sentence, and its figures."""
+    if seen.prediction is not None:
+        return _predicted(seen.prediction)
+    timeline, trace = seen.timeline, seen.trace
+    device = trace.device.name if trace.device else str(trace.metadata.get("command", "the program"))
+    peak = format_bytes(timeline.peak_allocated_bytes)
+    failed = [event for event in trace.events if isinstance(event, OutOfMemory)]
+    headline, tone = f"At its peak {device} held {peak}", ""
+    if trace.device:
+        headline = f"Peak on {device}: {peak} allocated"
+        if timeline.reserved:
+            headline += f", {format_bytes(timeline.peak_reserved_bytes)} reserved"
+    if failed:
+        asked = format_bytes(failed[-1].bytes)
+        headline, tone = f"Ran out of memory: {asked} were asked for and not to be had. {headline}", "bad"
+    return Head(KINDS[trace.origin], headline, tone, (), _facts(seen))
+
+
+KINDS = {
+    "predicted": "predicted",
+    "measured": "measured",
+    "imported": "recorded",
+}
+
+
+def _facts(seen: View) -> list[Fact]:
+    timeline, trace = seen.timeline, seen.trace
+    start = trace.metadata.get("baseline_events", 0)
+    facts = [Fact("allocated at the peak", format_bytes(timeline.peak_allocated_bytes), _when(seen))]
+    if timeline.reserved:
+        facts.append(Fact("reserved at its peak", format_bytes(timeline.peak_reserved_bytes)))
+    if timeline.allocated:
+        facts.append(Fact("allocated at the end", format_bytes(timeline.allocated[-1])))
+    said = (
+        f"from the middle of a run: {format_bytes(timeline.allocated[start - 1])} were there already"
+        if start
+        else ""
+    )
+    facts.append(Fact("events", format_count(len(trace.events) - start), said))
+    return facts
+
+
+def _when(seen: View) -> str:
+    """`after 1.23 s, in forward, step 2`, as far as it is known."""
+    if not 0 <= seen.timeline.peak_index < len(seen.trace.events):
+        return ""
+    index = seen.timeline.peak_index
+    time_us, phase = seen.trace.events[index].time_us, charts.phase_at(seen.trace, index)
+    when = f"after {time_us / 1e6:,.3f} s" if time_us else f"at event {format_count(index)}"
+    return f"{when}, in {phase}" if phase else when
+
+
+def _predicted(found: Prediction) -> Head:
+    peak, device = found.peak, found.device
+    text = verdict(found)
+    tone = ""
+    if found.fits is not None:
+        tone = "bad" if not found.fits else "warn" if found.may_not_fit else "good"
+    span = ""
+    if peak.low_process_bytes != peak.high_process_bytes:
+        span = f"between {format_bytes(peak.low_process_bytes)} and {format_bytes(peak.high_process_bytes)}"
+    facts = [
+        Fact("process at the peak", format_bytes(peak.process_bytes), span),
+        Fact("reserved", format_bytes(peak.reserved_bytes), "by PyTorch's allocator"),
+        Fact("allocated", format_bytes(peak.allocated_bytes), "by tensors and libraries"),
+    ]
+    if device.memory_bytes is not None and found.fits is not None:
+        facts.append(Fact("the card", format_bytes(device.memory_bytes), short_name(device.name)))
+    where = [
+        f"{peak.phase}, step {peak.step}" if peak.step else peak.phase,
+        f"module {peak.module}" if peak.module else "",
+        peak.operator,
+        peak.line,
+    ]
+    said = ["The peak is in " + ", ".join(part for part in where if part) + "."] if any(where) else []
+    return Head(
+        "predicted, nothing was run",
+        text[0].upper() + text[1:],
+        tone,
+        [f"{subtitle(found).plain}.", *said],
+        facts,
+    )
+
+
+def sections(seen: View, top: int = TOP) -> list[Section]:
+    """The parts in the order they are read."""
+    trace, index = seen.trace, seen.index
+    found = seen.prediction
+    limit = found.device.memory_bytes if found and found.fits is not None else None
+    spec, note = charts.allocations(trace, index, limit)
+    parts: list[Section | None] = [
+        Section("course", "Memory over time", [Chart("", spec, note)]) if len(trace.events) > 1 else None,
+        holders(trace, trace.breakdown(index), _beside(seen), top),
+        _steps(trace, seen.timeline),
+        unused(trace, index, "at the peak"),
+        _failures(seen),
+        _cards(found) if found else None,
+    ]
+    return [part for part in parts if part is not None]
+
+
+def _beside(seen: View) -> dict[Category, int]:
+    """What is held beside allocations, in a prediction of a process: free blocks, the context."""
+    timeline, device = seen.timeline, seen.trace.device
+    found: dict[Category, int] = {}
+    if timeline.reserved and 0 <= seen.index < len(timeline.reserved):
+        found[Category.FRAGMENTATION] = timeline.reserved[seen.index] - timeline.allocated[seen.index]
+    if seen.prediction is not None and device is not None:
+        found[Category.CONTEXT] = device.context_bytes[1]
+    return found
+
+
+def _steps(trace: Trace, timeline: Timeline) -> Section | None:
+    steps = build_steps(trace, timeline)
+    blocks: list[Block] = []
+    if any(step.forward_peak_bytes is not None for step in steps):
+        columns = (
+            "#step",
+            "#at its start",
+            "#forward",
+            "#backward",
+            "#optimizer",
+            "#peak",
+            "#peak reserved",
+            "#at its end",
+        )
+        rows = []
+        for step in steps:
+            sizes = (
+                step.start_allocated_bytes, step.forward_peak_bytes, step.backward_peak_bytes,
+                step.optimizer_peak_bytes, step.peak_allocated_bytes, step.peak_reserved_bytes,
+                step.end_allocated_bytes,
+            )  # fmt: skip
+            rows.append((count(step.step), *(words("") if size is None else mib(size) for size in sizes)))
+        blocks.append(Table("Peaks of each step, MiB", columns, rows, wide=True))
+    grown = growth(trace)
+    if grown is not None:
+        sizes, change = grown["allocated_bytes"], format_bytes(grown["bytes_per_step"], sign=True)
+        blocks.append(
+            Prose(
+                f"At {format_count(len(sizes))} times {grown['mark']}: {format_bytes(sizes[1])} allocated "
+                f"the second time, {format_bytes(sizes[-1])} the last, {change} each."
+            )
+        )
+    return Section("steps", "Step by step", blocks) if blocks else None
+
+
+def _failures(seen: View) -> Section | None:
+    """Why it ran out."""
+    told = [Prose(cause.text(), "bad") for cause in seen.causes]
+    if not told:
+        told = [
+            Prose(
+                f"A request of {format_bytes(event.bytes)} failed with {format_bytes(event.free_bytes)} left "
+                f"on the device{f' at {event.site.where}' if event.site.where else ''}.",
+                "bad",
+            )
+            for event in seen.trace.events
+            if isinstance(event, OutOfMemory)
+        ][-3:]
+    return Section("failures", "Why it ran out of memory", told) if told else None
+
+
+def _cards(found: Prediction) -> Section | None:
+    if not found.cards:
+        return None
+    rows = [
+        (
+            words(short_name(card.name)),
+            mib(card.memory_bytes),
+            mib(card.process_bytes),
+            words(_answer(card.fits, card.high_process_bytes > card.memory_bytes)),
+        )
+        for card in found.cards
+    ]
+    return Section("cards", "Cards", [Table("", ("card", "#memory MiB", "#needed MiB", "answer"), rows)])
+
+
+def _answer(fits: bool, may_not: bool) -> str:
+    return "does not fit" if not fits else "may not fit" if may_not else "fits"

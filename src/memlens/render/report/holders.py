@@ -1,0 +1,106 @@
+"""Who holds the peak: by category, line, module and operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from memlens.allocator import PoolUse, SegmentView, pool_use
+from memlens.model import Alloc, Breakdown, Category, Trace
+from memlens.render.report.blocks import Block, Cell, Section, Table, count, mib, percent, ranked, words
+from memlens.render.report.strip import strip
+
+TOP = 25
+
+
+def holders(trace: Trace, held: Breakdown, beside: dict[Category, int], top: int = TOP) -> Section:
+    """The tables at one moment. `beside` is what the process holds beside allocations."""
+    tables: list[Block] = [categories(held, beside)]
+    for title, first, key, empty in _KEYS:
+        if any(key(alloc) for alloc in held.live):
+            sums = sums_of(trace, held, key)
+            tables.append(ranked(title, first, [(name, *row) for name, row in sums.items()], top, empty))
+    return Section("holders", "Who holds the peak", tables)
+
+
+def categories(held: Breakdown, beside: dict[Category, int]) -> Table:
+    """What the bytes are for, largest first, with what lies beside the allocations."""
+    sums = dict(held.by_category())
+    for category, size in beside.items():
+        if size:
+            sums[category] = sums.get(category, 0) + size
+    whole, longest = sum(sums.values()), max(sums.values(), default=0)
+    rows = [
+        (words(kind.label, colour=kind.value), mib(size, longest, kind.value), percent(size, whole))
+        for kind, size in sorted(sums.items(), key=lambda item: -item[1])
+        if size
+    ]
+    rows.append((words("in all"), mib(whole), percent(whole, whole)))
+    return Table("By what it is for", ("category", "#MiB", "#share"), rows)
+
+
+def sums_of(trace: Trace, held: Breakdown, key: Callable[[Alloc], str]) -> dict[str, tuple[int, int]]:
+    """Bytes and number of allocations by name; what was there before the recording has a name too."""
+    start = trace.metadata.get("baseline_events", 0)
+    before = trace.marks[0].name if start and trace.marks else "before the recording"
+    sums = {before: (held.baseline_bytes, 0)} if held.baseline_bytes else {}
+    for alloc in held.live:
+        name = key(alloc) or (before if alloc.id < start else "")
+        size, number = sums.get(name, (0, 0))
+        sums[name] = size + alloc.bytes, number + 1
+    return sums
+
+
+def _module(alloc: Alloc) -> str:
+    if alloc.site.module is None:
+        return ""
+    kind = f" ({alloc.site.module_type})" if alloc.site.module_type else ""
+    return (alloc.site.module or "the model itself") + kind
+
+
+_KEYS: tuple[tuple[str, str, Callable[[Alloc], str], str], ...] = (
+    ("By line", "line", lambda alloc: alloc.site.where, "no line is known"),
+    ("By module", "module", _module, "no module is known"),
+    ("By operator", "operator", lambda alloc: alloc.site.operator, "no operator is known"),
+)
+
+
+def unused(trace: Trace, index: int, when: str) -> Section | None:
+    """What the allocator holds and nobody uses, by pool, and the map of all segments."""
+    drawn, segments = strip(trace, index)
+    if not segments:
+        return None
+    blocks: list[Block] = [pools(segments)]
+    if drawn is not None:
+        blocks.append(drawn)
+    return Section("unused", f"Reserved and unused {when}", blocks, LEAD)
+
+
+LEAD = (
+    "PyTorch takes memory from the driver in segments and cuts blocks from them. The largest free block is "
+    "the largest request that needs no new segment; only whole free segments can go back to the driver "
+    "(torch.cuda.empty_cache); the rest is pinned by what lives beside it."
+)
+
+
+def pools(segments: list[SegmentView]) -> Table:
+    columns = (
+        "pool",
+        "#segments",
+        "#reserved MiB",
+        "#free MiB",
+        "#largest free MiB",
+        "#can go back MiB",
+        "#pinned MiB",
+    )
+    return Table("By pool", columns, [_pool(use) for use in pool_use(segments)], wide=True)
+
+
+def _pool(use: PoolUse) -> tuple[Cell, ...]:
+    sizes = (
+        use.reserved_bytes,
+        use.free_bytes,
+        use.largest_free_bytes,
+        use.releasable_bytes,
+        use.pinned_bytes,
+    )
+    return (words(use.pool), count(use.segments), *(mib(size) for size in sizes))

@@ -1,0 +1,92 @@
+"""A page as one HTML file: template, style, script and plotly's library are all in it.
+
+Everything from the record is text: jinja2 escapes it, and what scripts read is JSON in which no `<` is left.
+The page's content security policy allows the two scripts by their hashes and no request of any kind, so that
+nothing in a record could run or fetch anything even if an escape were missing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from memlens.errors import MemlensError, MissingExtra
+from memlens.model import Trace
+from memlens.render.report.page import page_of
+
+_NEEDS = ("jinja2", "plotly")
+
+
+def to_html(trace: Trace, name: str, **options: Any) -> str:
+    """The page of `trace`, called `name`; options as in `page_of`. Raises MissingExtra without `[report]`.
+
+    >>> from memlens.model import Alloc
+    >>> to_html(Trace("measured", [Alloc(1, 1 << 30)]), "one").startswith("<!doctype html>")
+    True
+    """
+    template, library = _template(), _library()
+    script = _asset("page.js")
+    written = template.render(
+        page=page_of(trace, name, **options),
+        style=_asset("page.css"),
+        library=library,
+        script=script,
+        hashes=" ".join(f"'sha256-{_digest(text)}'" for text in (library, script)),
+    )
+    return f"{written.strip()}\n"
+
+
+def as_json(value: Any) -> str:
+    r"""JSON that can stand inside <script>: nothing in it ends the element or begins another.
+
+    >>> print(as_json("</script>"))
+    "\u003c/script\u003e"
+    """
+    text = json.dumps(value, separators=(",", ":"))  # ASCII: U+2028 and other odd ones are escaped too
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("memlens.render.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Any:
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise _missing(error) from error
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["json"] = lambda value: Markup(as_json(value))
+    return environment.from_string(_asset("page.html.jinja"))
+
+
+@cache
+def _library() -> str:
+    """plotly.js, as the Python package ships it."""
+    try:
+        import plotly.offline
+    except ImportError as error:
+        raise _missing(error) from error
+    return str(plotly.offline.get_plotlyjs())
+
+
+def _missing(error: ImportError) -> MemlensError:
+    """Absent and broken are two things: the second says what the library itself says."""
+    if isinstance(error, ModuleNotFoundError) and error.name in (*_NEEDS, "markupsafe"):
+        return MissingExtra(str(error.name), "report", "an HTML page")
+    return MemlensError(f"a library of the page fails: {error}", hint="pip install 'memlens[report]'")

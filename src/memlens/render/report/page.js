@@ -1,0 +1,147 @@
+// Draws what the page says as JSON, and sorts its tables. Reads the theme's colours from page.css.
+"use strict";
+(() => {
+  const style = () => getComputedStyle(document.documentElement);
+  const colour = (name) => style().getPropertyValue("--c-" + name).trim() || style().getPropertyValue("--soft");
+  // plotly reads tags and entities in any text: a name from a record has none
+  const safe = (text) =>
+    String(text).replace(/[&<>]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[sign]);
+  const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const narrow = () => window.innerWidth < 640;
+
+  function traces(spec) {
+    const x = spec.x.map((place) => place / spec.per_unit);
+    const scaled = (sizes) => sizes.map((size) => size / spec.factor);
+    const hover = `%{y:.3f} ${spec.unit}`;
+    const found = spec.areas.map((area) => ({
+      type: "scatter", mode: "lines", x, y: scaled(area.y), name: safe(short(area.name, 60)), stackgroup: "all",
+      line: { shape: "hv", width: 0 }, fillcolor: colour(area.colour), hovertemplate: hover,
+    }));
+    for (const line of spec.lines) {
+      found.push({
+        type: "scatter", mode: "lines", x, y: scaled(line.y), name: safe(line.name), hovertemplate: hover,
+        line: { shape: "hv", width: 1.4, color: colour(line.colour), dash: line.dash || "solid" },
+      });
+    }
+    if (spec.phases && spec.phases.length) {
+      found.push({
+        type: "scatter", mode: "lines", x, y: found[found.length - 1].y, text: spec.phases.map(safe), name: "",
+        hovertemplate: "%{text}<extra></extra>", line: { width: 0 }, showlegend: false,
+      });
+    }
+    (spec.calls || []).forEach((call, row) => found.push(...calls(spec, call, row)));
+    return found;
+  }
+
+  // a row of brackets below the curve for each function
+  function calls(spec, call, row) {
+    const x = [], y = [], text = [];
+    for (const [start, end, grew] of call.spans) {
+      const told = safe(`${call.name}: ${((end - start) / 1e6).toFixed(3)} s, ${grew}`);
+      x.push(start / spec.per_unit, end / spec.per_unit, null);
+      y.push(row, row, null);
+      text.push(told, told, null);
+    }
+    return [{
+      type: "scatter", mode: "lines+markers", x, y, text, yaxis: "y2", showlegend: false, name: "",
+      hovertemplate: "%{text}<extra></extra>", line: { width: 3, color: colour("p" + (row % 8)) },
+      marker: { symbol: "line-ns-open", size: 10, color: colour("p" + (row % 8)), line: { width: 2 } },
+    }];
+  }
+
+  function layout(spec) {
+    const ink = style().getPropertyValue("--ink").trim(), soft = style().getPropertyValue("--soft").trim();
+    const grid = style().getPropertyValue("--line").trim(), panel = style().getPropertyValue("--panel").trim();
+    const rows = (spec.calls || []).length, below = rows ? Math.min(0.06 + 0.035 * rows, 0.5) : 0;
+    const shapes = [], annotations = [];
+    const last = spec.x.length ? spec.x[spec.x.length - 1] : 1, first = spec.x.length ? spec.x[0] : 0;
+    const room = (narrow() ? 0.16 : 0.06) * (last - first);
+    let taken = -Infinity;
+    (spec.bands || []).forEach((band, number) => {
+      const start = band.from / spec.per_unit, end = band.to / spec.per_unit;
+      shapes.push({
+        type: "line", x0: start, x1: start, y0: below, y1: 1, yref: "paper", layer: "below",
+        line: { color: soft, width: 0.6, dash: "dot" },
+      });
+      if (band.to - band.from < room || band.from < taken) return;
+      taken = band.from + room;
+      annotations.push({
+        x: start, y: 1, yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false,
+        text: safe(short(band.text, narrow() ? 10 : 24)), font: { size: 11, color: soft },
+      });
+    });
+    for (const note of spec.notes || []) {
+      const x = note.x / spec.per_unit;
+      shapes.push({
+        type: "line", x0: x, x1: x, y0: below, y1: 1, yref: "paper", line: { color: ink, width: 1, dash: "dash" },
+      });
+      annotations.push({
+        x, y: 0.99, yref: "paper", xanchor: x > (last * 0.8) / spec.per_unit ? "right" : "left", yanchor: "top",
+        showarrow: false, text: safe(short(note.text, 30)), font: { size: 11, color: ink }, bgcolor: panel,
+      });
+    }
+    for (const rule of spec.rules || []) {
+      const y = rule.y / spec.factor;
+      shapes.push({ type: "line", x0: 0, x1: 1, xref: "paper", y0: y, y1: y, line: { color: colour("p1"), width: 1.5 } });
+      annotations.push({
+        x: 0, xref: "paper", y, xanchor: "left", yanchor: "bottom", showarrow: false, text: safe(rule.text),
+        font: { size: 11, color: colour("p1") },
+      });
+    }
+    const axis = { gridcolor: grid, zerolinecolor: grid, linecolor: grid, automargin: true };
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, family: style().fontFamily || "sans-serif" },
+      margin: { l: 8, r: 8, t: 28, b: 8 }, hovermode: "x unified", shapes, annotations,
+      hoverlabel: { bgcolor: panel, bordercolor: grid, font: { color: ink, size: 12 } },
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+      showlegend: true, legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", font: { size: 12 }, traceorder: "normal" },
+      xaxis: {
+        ...axis, rangemode: "tozero", anchor: rows ? "y2" : "y", hoverformat: spec.axis === "events" ? ",d" : ",.3f",
+        title: { text: spec.axis, font: { size: 12, color: soft }, standoff: 6 },
+      },
+      yaxis: { ...axis, title: { text: spec.unit, font: { size: 12, color: soft } }, rangemode: "tozero", domain: [below ? below + 0.03 : 0, 1] },
+      ...(rows ? {
+        yaxis2: {
+          ...axis, domain: [0, below], autorange: "reversed", fixedrange: true, showgrid: false, zeroline: false,
+          tickmode: "array", tickvals: spec.calls.map((_, row) => row),
+          ticktext: spec.calls.map((call) => safe(short(call.name, narrow() ? 14 : 32))), tickfont: { size: 11 },
+        },
+      } : {}),
+    };
+  }
+
+  const config = {
+    responsive: true, displaylogo: false, displayModeBar: "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  };
+
+  function draw() {
+    for (const figure of document.querySelectorAll("figure.chart")) {
+      const spec = JSON.parse(figure.querySelector("script").textContent);
+      Plotly.react(figure.querySelector(".plot"), traces(spec), layout(spec), config);
+    }
+  }
+
+  // a click sorts by a column, the next one the other way round; numbers by their value
+  function sortable(table) {
+    const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+    heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+      const number = head.classList.contains("number");
+      const before = head.getAttribute("aria-sort");
+      const order = before ? (before === "descending" ? "ascending" : "descending") : number ? "descending" : "ascending";
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", order);
+      const value = (row) => {
+        const cell = row.cells[column];
+        return number ? Number(cell.dataset.sort ?? -Infinity) : cell.textContent.trim();
+      };
+      const sign = order === "ascending" ? 1 : -1;
+      const compare = (a, b) => (number ? a - b || 0 : a.localeCompare(b, undefined, { numeric: true }));
+      [...body.rows].sort((a, b) => sign * compare(value(a), value(b))).forEach((row) => body.append(row));
+    }));
+  }
+
+  document.querySelectorAll("table").forEach(sortable);
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+})();

@@ -1,0 +1,92 @@
+"""Which parts a page has: any trace becomes a `Page`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memlens import __version__
+from memlens.model import Assumption, Trace
+from memlens.model.course import holds_allocations, is_sampled
+from memlens.render.report import allocated, runs
+from memlens.render.report.blocks import Cell, Head, Page, Prose, Section, Table, mib, words
+from memlens.render.report.holders import TOP
+
+
+def page_of(trace: Trace, name: str, *, index: int | None = None, top: int = TOP) -> Page:
+    """Everything that is to be said of `trace`; `index` is another moment to look at than the peak."""
+    heads: list[Head] = []
+    sections: list[Section] = []
+    seen = allocated.view(trace, index) if holds_allocations(trace) else None
+    assumptions = seen.prediction.assumptions if seen and seen.prediction else trace.assumptions
+    if seen is not None:
+        heads.append(allocated.head(seen))
+        sections += allocated.sections(seen, top)
+    if is_sampled(trace) or trace.processes:
+        heads.append(runs.head(trace))
+        sections += runs.sections(trace)
+    heads.append(Head("empty", "This record holds no memory: no allocation and no reading", "warn"))
+    sections += [*_assumed(assumptions), about(trace, name, seen)]
+    return Page(name, heads[0], _renamed(sections))
+
+
+def _renamed(sections: list[Section]) -> list[Section]:
+    """No key twice on a page, where memray's captures have both: keys are what links lead to."""
+    seen: dict[str, int] = {}
+    found = []
+    for section in sections:
+        number = seen[section.key] = seen.get(section.key, 0) + 1
+        more = {1: "", 2: ", by process"}.get(number, "")
+        key = section.key if number == 1 else f"{section.key}-{number}"
+        found.append(Section(key, section.title + more, section.blocks, section.lead))
+    return found
+
+
+def _assumed(assumptions: Sequence[Assumption]) -> list[Section]:
+    if not assumptions:
+        return []
+    rows = [
+        (words(f"{item.what}: {item.why}"), _moved(item.low_bytes), _moved(item.high_bytes))
+        for item in assumptions
+    ]
+    lead = "Every guess, and by how many MiB it may move the peak; an empty cell is a guess without a number."
+    table = Table("", ("assumed, and why", "#at least", "#at most"), rows, wide=True)
+    return [Section("assumptions", "What is assumed", [table], lead)]
+
+
+def _moved(size: int) -> Cell:
+    return mib(size) if size else words("")
+
+
+PREDICTED = (
+    "Nothing was run on a GPU: PyTorch's operators ran on shapes, and its allocator was simulated. The range "
+    "beside the peak is what the assumptions above add up to; what is not assumed there is not in the range. "
+    "The loop is the one that was predicted: one that keeps more needs more."
+)
+MEMRAY = (
+    "memray recorded every allocation of the process; what they are for is not known. Resident memory is "
+    "more: code, stacks, and what the C library keeps."
+)
+ALLOCATOR = (
+    "PyTorch's allocator recorded this. What each allocation is for is inferred from its stack and its life, "
+    "unless memlens wrote the record. The CUDA context and what libraries take for themselves (NCCL, cuDNN "
+    "outside PyTorch) are not in it: nvidia-smi shows more."
+)
+SAMPLED = (
+    "Processes were read at intervals: what came and went between two readings was not seen, except where "
+    "the system keeps a high-water mark. RSS counts shared pages once in every process."
+)
+
+
+def about(trace: Trace, name: str, seen: allocated.View | None) -> Section:
+    """What the figures are, and what they are not."""
+    said, made = [], f"Made from {name} by memlens {__version__}"
+    if seen is not None:
+        from_memray = trace.metadata.get("format") == "memray"
+        said.append(PREDICTED if trace.origin == "predicted" else MEMRAY if from_memray else ALLOCATOR)
+        if seen.prediction is not None:
+            by, torch = seen.prediction.memlens, seen.prediction.torch
+            made = f"Predicted by memlens {by} with torch {torch}. {made}"
+    if trace.processes:
+        said.append(SAMPLED)
+    said += ["MiB is 2^20 bytes, GiB is 2^30.", f"{made}. This page is one file and loads nothing."]
+    return Section("about", "What these figures are", [Prose(text) for text in said])

@@ -1,0 +1,180 @@
+"""The page of a measured run: processes over time, functions, source lines."""
+
+from __future__ import annotations
+
+from memlens.model import FIGURES, Curve, Peak, Span, Trace, Usage, shown, total, usage
+from memlens.model.lines import LineTable
+from memlens.render.lines import columns_of, notes
+from memlens.render.report import charts
+from memlens.render.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Fact,
+    Head,
+    Section,
+    Table,
+    count,
+    mib,
+    place,
+    words,
+)
+from memlens.units import format_bytes, format_count
+
+PROCESSES = 40  # rows
+FUNCTIONS = 40
+
+
+def head(trace: Trace) -> Head:
+    """How it ended, and every peak that is known."""
+    found = usage(trace)
+    figure = trace.metadata.get("figure", "rss")
+    whole = found.whole.get(figure) or next(iter(found.whole.values()), None)
+    name = found.command or "the program"
+    if whole is None:
+        return Head("measured", f"{name} ended before it could be sampled once", "warn", (), ())
+    headline = f"Peak of {format_bytes(whole.bytes)}"
+    if whole.time_us is not None:
+        headline += f" after {whole.time_us / 1e6:,.2f} s"
+    children = len(found.processes) - 1
+    if children > 0:
+        headline += f", {format_count(children)} child{'ren' if children > 1 else ''} included"
+    tone = "bad" if found.exit_code else ""
+    return Head("measured", headline, tone, [f"{name}: {_ending(found)}."], _facts(found))
+
+
+def _ending(found: Usage) -> str:
+    seconds = f"{found.elapsed_us / 1e6:,.2f} s"
+    if found.exit_code is None:
+        return f"recorded for {seconds}"
+    if found.exit_code < 0:
+        return f"ended by signal {-found.exit_code} after {seconds}"
+    return f"exit code {found.exit_code} after {seconds}"
+
+
+def _facts(found: Usage) -> list[Fact]:
+    facts = []
+    for figure, (_, said) in FIGURES.items():
+        own = found.program.get(figure)
+        if own is not None and (own.bytes or figure != "swap"):
+            facts.append(Fact(said, format_bytes(own.bytes), _note(own, found, figure)))
+    if found.gpu_note:
+        facts.append(Fact(FIGURES["gpu"][1], "n/a", found.gpu_note))
+    if found.largest_process_bytes:
+        size = format_bytes(found.largest_process_bytes)
+        facts.append(Fact("one process, between samples", size, "by the system's own count"))
+    return facts
+
+
+def _note(own: Peak, found: Usage, figure: str) -> str:
+    parts = [f"after {own.time_us / 1e6:,.2f} s"] if own.time_us is not None else []
+    if len(found.processes) > 1 and figure in found.whole:
+        parts.append(f"with children {format_bytes(found.whole[figure].bytes)}")
+    if "rss" in found.program and own.readings < found.program["rss"].readings:
+        parts.append(f"at least: {format_count(own.readings)} readings")
+    return ", ".join(parts)
+
+
+def sections(trace: Trace) -> list[Section]:
+    """The parts in the order they are read."""
+    parts = [_course(trace), _at_the_peak(trace), _functions(trace.spans), _lines(trace)]
+    return [part for part in parts if part is not None]
+
+
+def _course(trace: Trace) -> Section | None:
+    """A chart for each figure that was read: the one that was asked for first."""
+    asked = trace.metadata.get("figure", "rss")
+    order = sorted(FIGURES, key=lambda figure: figure != asked)
+    drawn: list[Block] = []
+    for figure in order:
+        found = shown(trace, figure)
+        if found and (figure == asked or any(any(curve.bytes) for curve in found)):
+            spec, note = charts.processes(trace, found, () if drawn else trace.spans)
+            drawn.append(Chart(FIGURES[figure][1], spec, note, wide=not drawn))
+    return Section("course", "Memory over time", drawn) if drawn else None
+
+
+def _at_the_peak(trace: Trace) -> Section | None:
+    figure = trace.metadata.get("figure", "rss")
+    found = shown(trace, figure)
+    if not found:
+        return None
+    when = total(found).sampled_peak[1]
+    origin = min(curve.started_us for curve in found)
+    exits = {(process.pid, process.started_us): process.exit_code for process in trace.processes}
+    rows = sorted(found, key=lambda curve: -curve.at(when))
+    whole = sum(curve.at(when) for curve in found)
+    table = [_process(curve, when, origin, whole, exits) for curve in rows[:PROCESSES]]
+    left = len(rows) - PROCESSES
+    note = f"{format_count(left)} more processes are not shown." if left > 0 else ""
+    columns = ("process", "#at the peak, MiB", "#own peak, MiB", "#from s", "#to s", "#exit code")
+    blocks: list[Block] = [Table(f"Processes, {FIGURES[figure][1]}", columns, table, note, wide=True)]
+    if trace.metadata.get("top_lines"):
+        held = [(place(str(line)), mib(int(size))) for line, size in trace.metadata["top_lines"]]
+        blocks.append(Table("Lines that held most when it was last asked", ("line", "#MiB"), held))
+    return Section("holders", "Who holds the peak", blocks)
+
+
+def _process(
+    curve: Curve, when: int, origin: int, whole: int, exits: dict[tuple[int, int], int | None]
+) -> tuple[Cell, ...]:
+    ended = exits.get((curve.pid, curve.started_us))
+    return (
+        words(charts.name_of(curve)),
+        mib(curve.at(when), whole),
+        mib(curve.peak_bytes),
+        seconds(curve.started_us - origin),
+        seconds(curve.ended_us - origin),
+        words("" if ended is None else str(ended)),
+    )
+
+
+def seconds(time_us: int) -> Cell:
+    return Cell(f"{time_us / 1e6:,.2f}", time_us)
+
+
+def _functions(spans: list[Span]) -> Section | None:
+    by_name: dict[str, list[Span]] = {}
+    for span in spans:
+        by_name.setdefault(span.name, []).append(span)
+    if not by_name:
+        return None
+    rows = []
+    for name, calls in by_name.items():
+        growth = [call.end_bytes - call.start_bytes for call in calls]
+        time_us = sum(call.ended_us - call.started_us for call in calls)
+        rows.append((words(name), mib(sum(growth)), mib(max(growth)), count(len(calls)), seconds(time_us)))
+    rows.sort(key=lambda row: -(row[1].sort or 0))
+    left = len(rows) - FUNCTIONS
+    note = f"{format_count(left)} more functions are not shown." if left > 0 else ""
+    columns = ("function", "#grew by, MiB", "#most in a call, MiB", "#calls", "#seconds")
+    return Section("functions", "Functions", [Table("", columns, rows[:FUNCTIONS], note)])
+
+
+def _lines(trace: Trace) -> Section | None:
+    """The line tables, as they were printed."""
+    try:
+        tables = [LineTable.from_dict(table) for table in trace.metadata.get("lines") or []]
+    except (TypeError, KeyError, ValueError):
+        return None  # another version's, or somebody's own
+    return Section("lines", "Line by line", [_line_table(table) for table in tables]) if tables else None
+
+
+def _line_table(table: LineTable) -> Table:
+    extra = columns_of(table)
+    largest = max((row.peak_bytes or 0 for row in table.rows), default=0) or 1
+    rows = []
+    for row in table.rows:
+        ran = [_mib(row.usage_bytes), _mib(row.increment_bytes)]
+        more = [Cell(say(value := cell(row), 1).removesuffix(" MiB"), value) for _, cell, say in extra]
+        share = (row.peak_bytes or 0) / largest
+        times = count(row.occurrences) if row.occurrences else words("")
+        rows.append((count(row.line), *ran, times, *more, Cell(row.source, share=share)))
+    titles = ("#line", "#usage", "#increment", "#times", *(f"#{title.lower()}" for title, _, _ in extra))
+    said = " ".join(note for note in notes(table) if note)
+    title = f"{table.function}, {table.file}:{table.first_line} (MiB)"
+    return Table(title, (*titles, "source"), rows, said, wide=True, code=True)
+
+
+def _mib(size: int | None) -> Cell:
+    return words("") if size is None else mib(size)
