@@ -147,6 +147,28 @@ def test_accumulating_a_loss_in_place_is_seen(watch) -> None:
     assert [tensor.bytes for tensor in kept] == [4096]
 
 
+def test_a_graph_that_grows_is_walked_again(watch) -> None:
+    """Behind an end that was walked nothing is new; a node put before it keeps 4,096 bytes more."""
+    x = torch.ones(1024, requires_grad=True)
+    inner = x.exp()
+    assert [tensor.category for tensor in watch.take().came].count(Category.ACTIVATION) == 1
+    assert not watch.take().came
+    loss = inner.sin().exp().sum()
+    kept = [tensor for tensor in watch.take().came if tensor.category is Category.ACTIVATION]
+    assert [(tensor.bytes, tensor.name) for tensor in kept] == [(4096, "saved by ExpBackward0")]
+    del loss
+
+
+def test_a_parameter_of_the_graph_alone_gets_its_gradient(watch) -> None:
+    """No module and no optimizer holds it: the graph, walked before, leads to it and to its gradient."""
+    loss = torch.nn.Parameter(torch.ones(1024)).exp().sum()
+    assert Category.PARAMETER in [tensor.category for tensor in watch.take().came]
+    assert not watch.take().came
+    loss.backward(retain_graph=True)
+    came = watch.take().came
+    assert [(tensor.bytes, tensor.category) for tensor in came] == [(4096, Category.GRADIENT)]
+
+
 def test_tensors_survive_collections_unseen(watch) -> None:
     """What was young when a collection moved it is still found: the callback looked first."""
     kept = [torch.ones(4) for _ in range(10)]

@@ -46,7 +46,8 @@ class MemReporter:
         found: list[LiveTensor] = []
         for each in _devices(device):
             watch = TensorWatch(each)
-            found += sorted(watch.take().live, key=lambda tensor: -tensor.bytes)
+            records = sorted(watch.take().live, key=lambda record: -record.bytes)
+            found += [record.told() for record in records]
             watch.close()
         return found
 

@@ -30,7 +30,7 @@ class Census:
         self._tensors: dict[int, weakref.ref[Tensor]] = {}
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
-        self._dull: set[type] = set()  # types that are none of ours
+        self._places: dict[type, dict[int, Any] | None] = {}  # where things of a type go; None: not ours
         self._users = 0
         self._lock = threading.RLock()
 
@@ -48,7 +48,7 @@ class Census:
             self._users -= 1
             if not self._users:
                 gc.callbacks.remove(self._collecting)
-                for found in (self._tensors, self._modules, self._optimizers, self._dull):
+                for found in (self._tensors, self._modules, self._optimizers, self._places):
                     found.clear()
 
     def refresh(self) -> None:
@@ -71,16 +71,15 @@ class Census:
 
     def _scan(self, objects: Iterable[object]) -> None:
         """Runs inside collections: makes weak references, calls nothing of torch's."""
-        dull = self._dull
+        places, reference = self._places, weakref.ref
         for thing in objects:
             kind = type(thing)
-            if kind in dull:
-                continue
-            found = self._place(kind)
-            if found is None:
-                dull.add(kind)
-            else:
-                found[id(thing)] = weakref.ref(thing)
+            try:
+                found = places[kind]
+            except KeyError:
+                found = places[kind] = self._place(kind)
+            if found is not None:
+                found[id(thing)] = reference(thing)
 
     def _place(self, kind: type) -> dict[int, Any] | None:
         bases = type.mro(kind) if kind is type else kind.__mro__

@@ -6,8 +6,8 @@ copied, and a graph that was released or written to in place says nothing instea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -30,49 +30,82 @@ def walk(roots: Iterable[Any]) -> Iterator[Any]:
                 stack.append(following)
 
 
-class Graphs:
-    """The tensors that graphs keep, told once: a node that was read before is not read again.
+class Kept(NamedTuple):
+    """Saved tensors, each with its node's name (`ReluBackward0`), and the leaves of the graphs."""
 
-    A node is known by its type and the number that autograd counts up in each thread. Two threads that build
-    graphs at once may use a number twice; of two such nodes of one type the second would not be read.
+    tensors: list[Tensor]
+    nodes: list[str]
+    leaves: list[Tensor]
+
+
+class Graphs:
+    """The tensors that graphs keep, told once: what lies behind an end that was walked is not walked again.
+
+    A graph never changes behind a node, and a node that was read before is not read again. A node is known by
+    its type and the number that autograd counts up in each thread. Two threads that build graphs at once may
+    use a number twice; of two such nodes of one type the second would not be read.
+
+    `again`: walk everything each time, for leaves that no other way leads to.
     """
 
     def __init__(self) -> None:
         self._read: set[tuple[type, int]] = set()
+        self._ends: set[tuple[int, type, int]] = set()
+        self.again = False
 
-    def saved(self, roots: Iterable[Any]) -> Iterator[tuple[Tensor, str]]:
-        """What was not told before: a tensor and the node that keeps it, `ReluBackward0`.
+    def saved(self, ends: Iterable[tuple[Tensor, Any]]) -> Kept:
+        """What was not told before. `ends` are the tensors alive that have a node."""
+        walked, self._ends = self._ends, set()
+        roots = []
+        for tensor, node in ends:
+            end = id(tensor), type(node), node._sequence_nr()
+            self._ends.add(end)
+            if self.again or end not in walked:
+                roots.append(node)
+        return self._walk(roots) if roots else Kept([], [], [])
 
-        A leaf whose gradient will be written comes every time, with `AccumulateGrad`.
-        """
+    def _walk(self, roots: list[Any]) -> Kept:
+        """As `walk`, written out: it passes every node of a new graph."""
+        tensors, nodes, leaves = found = Kept([], [], [])
         before = self._read
         read = self._read = set()
-        for node in walk(roots):
+        seen, slots_of = set(roots), _SLOTS.get
+        stack = list(seen)
+        while stack:
+            node = stack.pop()
             kind = type(node)
-            slots = _SLOTS.get(kind)
+            slots = slots_of(kind)
             if slots is None:
                 slots = _slots(kind)
             if slots:
                 known = kind, node._sequence_nr()
                 read.add(known)
                 if known not in before:
-                    for tensor in kept_by(node):
-                        yield tensor, kind.__name__
+                    kept = kept_by(node, slots)
+                    tensors += kept
+                    nodes += [kind.__name__] * len(kept)
             elif kind.__name__ == LEAF:
-                yield node.variable, LEAF
+                leaves.append(node.variable)
+                continue
+            for following, _ in node.next_functions:
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    stack.append(following)
+        return found
 
 
-def kept_by(node: Any) -> Iterator[Tensor]:
-    """The tensors that one node saved for its backward."""
-    for slot in _slots(type(node)):
+def kept_by(node: Any, slots: Sequence[str] | None = None) -> list[Tensor]:
+    """The tensors that one node saved for its backward, in attributes of these names."""
+    found = []
+    for slot in _slots(type(node)) if slots is None else slots:
         try:
             raw = getattr(node, slot)
         except RuntimeError:  # a custom function's, after its backward
             continue
-        for item in raw if type(raw) is tuple else (raw,):
-            # None was freed; what a pack hook made of a tensor is a Python object, and the census sees it
-            if isinstance(tensor := item.data, Tensor):
-                yield tensor
+        # None was freed; what a pack hook made of a tensor is a Python object, and the census sees it
+        items = raw if type(raw) is tuple else (raw,)
+        found += [tensor for item in items if isinstance(tensor := item.data, Tensor)]
+    return found
 
 
 def _slots(kind: type) -> tuple[str, ...]:

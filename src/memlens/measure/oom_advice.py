@@ -78,7 +78,7 @@ def checkpointing(facts: Facts) -> Advice | None:
 def autocast(facts: Facts) -> Advice | None:
     kept = facts.telling(Category.ACTIVATION)
     members = tensor_names.members(facts.modules)
-    weights = {tensor.dtype for tensor, category, _ in members if category is Category.PARAMETER}
+    weights = {tensor.dtype for tensor, category, *_ in members if category is Category.PARAMETER}
     if not kept or torch.is_autocast_enabled("cuda") or weights != {torch.float32}:
         return None
     return Advice("run forward in torch.autocast('cuda', dtype=torch.bfloat16)", kept // 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class Paths:
         return f"{path}.{key}" if path else key
 
     def _find(self) -> dict[int, str]:
-        inner = {id(child) for module in self.modules for child in _children(module).values() if child}
+        inner = {id(child) for module in self.modules for child in _children(module).values()}
         roots = [module for module in self.modules if id(module) not in inner and _holds_tensors(module)]
         found: dict[int, str] = {}
         counts: dict[str, int] = {}
@@ -66,31 +66,40 @@ def _holds_tensors(root: nn.Module) -> bool:
     return False
 
 
-def members(modules: Iterable[nn.Module]) -> Iterator[tuple[Tensor, Category, tuple[nn.Module, str]]]:
-    """Parameters and buffers of modules, each with its module and the name it has there."""
+# a parameter or buffer, what it is, the module that has it, and its name there. Plain tuples, as there are
+# thousands in each look
+Member: TypeAlias = tuple[Tensor, Category, nn.Module, str]
+# a tensor that an optimizer keeps, its name there, and the parameter it is for
+State: TypeAlias = tuple[Tensor, str, Tensor]
+
+
+def members(modules: Iterable[nn.Module]) -> list[Member]:
+    """Parameters and buffers of modules."""
+    found = []
     for module in modules:
         own = module.__dict__
-        for kind, category in (("_parameters", Category.PARAMETER), ("_buffers", Category.BUFFER)):
-            for key, tensor in own.get(kind, {}).items():
-                if tensor is not None:
-                    yield tensor, category, (module, key)
+        for kind, category in _KINDS:
+            if tensors := own.get(kind):
+                for key, tensor in tensors.items():
+                    if tensor is not None:
+                        found.append((tensor, category, module, key))
+    return found
 
 
-class State(NamedTuple):
-    """A tensor that an optimizer keeps for one of its parameters."""
-
-    tensor: Tensor
-    key: str
-    parameter: Tensor
+_KINDS = (("_parameters", Category.PARAMETER), ("_buffers", Category.BUFFER))
 
 
-def states(optimizers: Iterable[torch.optim.Optimizer]) -> Iterator[State]:
+def states(optimizers: Iterable[torch.optim.Optimizer]) -> list[State]:
     """Everything in the optimizers' states, however it is nested."""
+    found = []
     for optimizer in optimizers:
         for parameter, state in list(getattr(optimizer, "state", {}).items()):
             for key, value in state.items() if isinstance(state, dict) else (("state", state),):
-                for tensor in tensors_in(value):
-                    yield State(tensor, str(key), parameter)
+                if type(value) is Tensor:
+                    found.append((value, key, parameter))
+                else:
+                    found += [(tensor, key, parameter) for tensor in tensors_in(value)]
+    return found
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

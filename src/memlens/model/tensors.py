@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from memlens.model.category import Category
 from memlens.model.gap import Gap
@@ -43,6 +43,17 @@ class LiveTensor:
     view: bool = False
 
 
+class Living(Protocol):
+    """What tells the same of a storage as a `LiveTensor` does."""
+
+    bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    category: Category
+    name: str
+    view: bool
+
+
 @dataclass(frozen=True, slots=True)
 class TensorGroup:
     """Storages of one shape, dtype and kind."""
@@ -72,16 +83,16 @@ class TensorGroup:
         }
 
 
-def group(tensors: Iterable[LiveTensor]) -> tuple[TensorGroup, ...]:
+def group(tensors: Iterable[Living]) -> tuple[TensorGroup, ...]:
     """Tensors by shape, dtype and kind, the largest group first."""
-    groups: dict[tuple[Any, ...], list[LiveTensor]] = {}
+    groups: dict[tuple[Any, ...], list[Living]] = {}
     for tensor in tensors:
         key = tensor.shape, tensor.dtype, tensor.category, tensor.view
         groups.setdefault(key, []).append(tensor)
     rows = [
         TensorGroup(
             len(members),
-            shape,
+            tuple(shape),
             dtype,
             category,
             sum(member.bytes for member in members),
