@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,8 @@ from memlens.allocator import replay
 from memlens.cli.main import COMMANDS
 from memlens.cli.snapshot import command
 from memlens.errors import UsageError
-from memlens.model import Alloc, Free, Mark, Site, Trace
-from memlens.records.snapshot_writer import dumps
+from memlens.model import Alloc, Frame, Free, Mark, Site, Trace
+from memlens.records.snapshot_writer import dumps, snapshot_dict
 from memlens.units import MIB
 
 
@@ -118,8 +119,6 @@ def test_the_command_is_listed() -> None:
 def test_pytorchs_own_viewer_opens_what_is_written(file: Path) -> None:
     """torch.cuda._memory_viz makes its page and its text trace of the file."""
     memory_viz = pytest.importorskip("torch.cuda._memory_viz")
-    import pickle
-
     data = pickle.loads(file.read_bytes())
     assert "Active Memory Timeline" in memory_viz.trace_plot(data)
     assert "36.0MiB" in memory_viz.trace(data)
@@ -133,7 +132,33 @@ def test_growth_from_step_to_step(tmp_path: Path) -> None:
     path.write_bytes(dumps(trace))
     assert document(str(path))["growth"] == {
         "mark": "step",
+        "inferred": False,
         "allocated_bytes": [0, 2 * MIB, 4 * MIB, 6 * MIB],
         "bytes_per_step": 2 * MIB,
+        "lines": [{"line": "no stack recorded", "bytes_per_step": 2 * MIB}],
     }
     assert "+2.00 MiB each" in " ".join(CliRunner().invoke(command, [str(path)]).output.split())
+
+
+def test_modules_and_steps_that_only_the_stacks_tell(tmp_path: Path) -> None:
+    """PyTorch's own recording of four steps: a module by its calls, and growth by the loop's line."""
+    call = Frame("/x/torch/nn/modules/module.py", 1787, "_call_impl")
+    forward = Frame("project/net.py", 9, "forward")
+    events = [
+        Alloc(number, 2 * MIB, site=Site("net.py", 9, "forward", frames=(forward, call, main)))
+        for number, main in enumerate(4 * (Frame("train.py", 20, "main"), Frame("train.py", 21, "main")))
+    ]
+    path = tmp_path / "plain.pickle"
+    data = snapshot_dict(replay(Trace("measured", events)))
+    for event in data["device_traces"][0]:
+        event.pop("user_metadata", None)  # which PyTorch does not write
+    path.write_bytes(pickle.dumps(data))
+    shown = document(str(path))
+    assert shown["at"]["modules"] == [  # type: ignore[index]
+        {"module": "project/net.py:forward", "bytes": 16 * MIB, "allocations": 8, "inferred": True}
+    ]
+    assert shown["growth"]["mark"] == "train.py:20 in main"  # type: ignore[index]
+    printed = " ".join(CliRunner().invoke(command, [str(path)]).output.split())
+    assert "by module, inferred from the forward calls in the stacks" in printed
+    assert "+4.00 MiB each: project/net.py:9" in printed
+    assert "no step is named in the recording" in printed

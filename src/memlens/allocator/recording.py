@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memlens.allocator.cause import Cause
 from memlens.allocator.fragmentation import PoolUse
 from memlens.allocator.replay import Verification
 from memlens.model import Breakdown, Trace
+from memlens.model.growth import growth
 
 HOLDERS = 10
 
@@ -31,25 +32,6 @@ def holders(trace: Trace, held: Breakdown) -> list[dict[str, Any]]:
     return [{"line": where, "bytes": size, "allocations": count} for where, (size, count) in ordered]
 
 
-def growth(trace: Trace) -> dict[str, Any] | None:
-    """What grows from step to step: at the mark that comes most often, what was allocated each time.
-
-    None where no mark comes three times. The first time is left out of `bytes_per_step`: it often comes
-    before optimizer state and workspaces exist.
-    """
-    timeline, found = trace.timeline(), dict[str, list[int]]()
-    for mark in trace.marks:
-        found.setdefault(mark.name, []).append(timeline.allocated[mark.index - 1] if mark.index else 0)
-    name, sizes = max(found.items(), key=lambda item: len(item[1]), default=("", []))
-    if len(sizes) < 3:
-        return None
-    return {
-        "mark": name,
-        "allocated_bytes": sizes,
-        "bytes_per_step": round((sizes[-1] - sizes[1]) / (len(sizes) - 2)),
-    }
-
-
 def document(
     trace: Trace,
     held: Breakdown,
@@ -57,13 +39,15 @@ def document(
     found: Sequence[Cause],
     checked: Verification,
     *,
+    modules: Sequence[Mapping[str, Any]] = (),
     replay: bool = False,
     top: int = HOLDERS,
 ) -> dict[str, Any]:
     """`memlens snapshot --json`, schema memlens.snapshot/1.
 
     `peak.allocated_bytes` is what the recording says, which knows only what was asked for;
-    `peak.block_bytes` counts each block at the size that the replay `checked` found.
+    `peak.block_bytes` counts each block at the size that the replay `checked` found. `modules` are the rows
+    of `memlens.records.modules`, largest first.
     """
     timeline, start = trace.timeline(), trace.metadata["baseline_events"]
     event = trace.events[held.index] if 0 <= held.index < len(trace.events) else None
@@ -90,6 +74,7 @@ def document(
             "allocated_bytes": held.allocated_bytes,
             "categories": {category.value: size for category, size in held.by_category().items()},
             "holders": holders(trace, held)[:top],
+            "modules": [dict(row) for row in modules[:top]],
         },
         "marks": [
             {
@@ -100,7 +85,7 @@ def document(
             }
             for mark in (trace.marks[2:] if start else trace.marks)  # without those of the start itself
         ],
-        "growth": growth(trace),
+        "growth": found_growth.to_dict() if (found_growth := growth(trace)) is not None else None,
         "pools": [_pool(pool) for pool in use],
         "out_of_memory": [
             {

@@ -12,6 +12,7 @@ from memlens.allocator.cause import before, causes
 from memlens.allocator.recording import document
 from memlens.cli.output import check_output, print_page
 from memlens.model import Trace
+from memlens.records.modules import module_uses
 from memlens.records.snapshot_writer import dumps
 from memlens.records.torch_snapshot import load_snapshot
 
@@ -70,7 +71,10 @@ def command(
     held = trace.breakdown(None if at is None else index_at(trace, at))
     segments = checked.segments if at is None else verify(before(trace, held.index + 1), config).segments
     found = causes(trace, config)
-    shown = document(trace, held, pool_use(segments), found, checked, replay=replays, top=top)
+    modules = [use._asdict() for use in module_uses(held)]
+    shown = document(
+        trace, held, pool_use(segments), found, checked, modules=modules, replay=replays, top=top
+    )
     text = json.dumps(shown, indent=2)
     if output is not None:
         output.write_bytes(dumps(checked.trace) if output.suffix == ".pickle" else text.encode())

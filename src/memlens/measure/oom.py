@@ -28,6 +28,7 @@ from memlens.measure.tensors import Taken, TensorWatch
 from memlens.model import Category, Trace
 from memlens.model.oom import Failure, PoolState
 from memlens.model.tensors import group
+from memlens.records.modules import UNKNOWN, module_uses
 from memlens.records.torch_snapshot import load_snapshot
 
 FEW = 3  # losses with graphs alive at once that a loop may well have
@@ -177,8 +178,8 @@ def _lines(trace: Trace | None) -> tuple[tuple[str, int], ...]:
 def _modules(trace: Trace | None) -> tuple[tuple[str, int], ...]:
     if trace is None:
         return ()
-    sums = trace.breakdown(len(trace.events) - 1).by_module()
-    return tuple((name, size) for name, size in sums.items() if name)[:TOP]
+    uses = module_uses(trace.breakdown(len(trace.events) - 1))
+    return tuple((use.module, use.bytes) for use in uses if use.module != UNKNOWN)[:TOP]
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:

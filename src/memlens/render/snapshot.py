@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,6 +16,8 @@ from memlens.units import format_bytes, format_count, format_mib
 def page(shown: Mapping[str, Any]) -> RenderableType:
     """The answer of `memlens snapshot` for a terminal, from its JSON document."""
     parts: list[RenderableType] = [_head(shown), Text(), _holders(shown["at"]), _categories(shown["at"])]
+    if any(row["module"] != "?" for row in shown["at"]["modules"]):
+        parts += [Text(), _modules(shown["at"])]
     parts += [Text(), _pools(shown)]
     if shown["growth"]:
         parts += [Text(), _growth(shown["growth"])]
@@ -55,18 +57,27 @@ def _head(shown: Mapping[str, Any]) -> Text:
 
 def _holders(at: Mapping[str, Any]) -> Table:
     heading = f"who holds the {format_mib(at['allocated_bytes'])} at event {format_count(at['event'])}"
+    return _shares(heading, "line", at["holders"], at["allocated_bytes"])
+
+
+def _modules(at: Mapping[str, Any]) -> Table:
+    inferred = any(row["inferred"] for row in at["modules"])
+    heading = "by module, inferred from the forward calls in the stacks" if inferred else "by module"
+    return _shares(heading, "module", at["modules"], at["allocated_bytes"])
+
+
+def _shares(heading: str, key: str, rows: Iterable[Mapping[str, Any]], total: int) -> Table:
     table = Table(title=heading, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("MiB", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
     table.add_column("allocations", justify="right", no_wrap=True)
-    table.add_column("line", overflow="fold")
-    total = at["allocated_bytes"] or 1
-    for row in at["holders"]:
+    table.add_column(key, overflow="fold")
+    for row in rows:
         table.add_row(
             format_mib(row["bytes"]).removesuffix(" MiB"),
-            f"{row['bytes'] / total:.1%}",
+            f"{row['bytes'] / (total or 1):.1%}",
             format_count(row["allocations"]),
-            row["line"],
+            row[key],
         )
     return table
 
@@ -80,10 +91,18 @@ def _categories(at: Mapping[str, Any]) -> Text:
 
 def _growth(found: Mapping[str, Any]) -> Text:
     sizes, change = found["allocated_bytes"], found["bytes_per_step"]
-    return Text(
+    text = Text(
         f"at {format_count(len(sizes))} times {found['mark']}: {format_mib(sizes[1])} allocated the second "
         f"time, {format_mib(sizes[-1])} the last, {format_bytes(change, sign=True)} each"
     )
+    for row in found["lines"] if change > 0 else ():
+        text.append(f"\n  {format_bytes(row['bytes_per_step'], sign=True)} each: {row['line']}")
+    if found["inferred"]:
+        text.append(
+            "\nno step is named in the recording: this is the line to which its outermost loop came back",
+            style="dim",
+        )
+    return text
 
 
 def _pools(shown: Mapping[str, Any]) -> Table:
