@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from memlens.allocator import from_snapshot
 from memlens.allocator.cause import Cause, causes
-from memlens.allocator.recording import growth
 from memlens.model import Category, OutOfMemory, Timeline, Trace
+from memlens.model.growth import growth
 from memlens.render.prediction import subtitle
 from memlens.render.report import charts
 from memlens.render.report.blocks import (
@@ -188,11 +188,12 @@ def _steps(trace: Trace, timeline: Timeline) -> Section | None:
         blocks.append(Table("Peaks of each step, MiB", columns, rows, wide=True))
     grown = growth(trace)
     if grown is not None:
-        sizes, change = grown["allocated_bytes"], format_bytes(grown["bytes_per_step"], sign=True)
+        sizes, change = grown.allocated_bytes, format_bytes(grown.bytes_per_step, sign=True)
+        loop = " No step is named: that line is where the outermost loop came back to." * grown.inferred
         blocks.append(
             Prose(
-                f"At {format_count(len(sizes))} times {grown['mark']}: {format_bytes(sizes[1])} allocated "
-                f"the second time, {format_bytes(sizes[-1])} the last, {change} each."
+                f"At {format_count(len(sizes))} times {grown.mark}: {format_bytes(sizes[1])} allocated "
+                f"the second time, {format_bytes(sizes[-1])} the last, {change} each.{loop}"
             )
         )
     return Section("steps", "Step by step", blocks) if blocks else None
