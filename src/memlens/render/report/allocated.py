@@ -188,12 +188,12 @@ def _steps(trace: Trace, timeline: Timeline) -> Section | None:
         blocks.append(Table("Peaks of each step, MiB", columns, rows, wide=True))
     grown = growth(trace)
     if grown is not None:
-        sizes, change = grown.allocated_bytes, format_bytes(grown.bytes_per_step, sign=True)
+        held, change = grown.allocated_bytes, format_bytes(grown.bytes_per_step, sign=True)
         loop = " No step is named: that line is where the outermost loop came back to." * grown.inferred
         blocks.append(
             Prose(
-                f"At {format_count(len(sizes))} times {grown.mark}: {format_bytes(sizes[1])} allocated "
-                f"the second time, {format_bytes(sizes[-1])} the last, {change} each.{loop}"
+                f"At {format_count(len(held))} times {grown.mark}: {format_bytes(held[1])} allocated "
+                f"the second time, {format_bytes(held[-1])} the last, {change} each.{loop}"
             )
         )
     return Section("steps", "Step by step", blocks) if blocks else None
