@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 
 from memlens.errors import UnsupportedOperator
 from memlens.simulation import mixing
-from memlens.simulation.rules.registry import COMPOSITES, ON_DEVICE, OPERATORS, SCRATCH, Scratch
+from memlens.simulation.rules.registry import COMPOSITES, LIBRARIES, ON_DEVICE, OPERATORS, SCRATCH, Scratch
 from memlens.simulation.values import FOLLOWED
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class Operator:
         schema = func._schema
         self.name = schema.name.removeprefix("aten::")
         self.kind = _kind(func)
-        self.replace: Callable[..., Any] | None = OPERATORS.get(func)
+        self.replace: Callable[..., Any] | None = OPERATORS.get(func) or LIBRARIES.get(func.name())
         self.scratch: Scratch | None = SCRATCH.get(func)
         self.uses_blas = self.name in BLAS
         self.follows = self.name in FOLLOWED
         self.fills = self.name in ("fill_", "zero_")
         self.mixes = mixing.may_mix(self.name)
         self.lists = self.name.startswith("_foreach_")  # optimizers', always well-formed, slow to check
-        self.on_device = func in ON_DEVICE
+        self.on_device = func in ON_DEVICE or func.name() in LIBRARIES
         self.composite = func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
 
 

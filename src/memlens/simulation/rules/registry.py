@@ -2,6 +2,8 @@
 
 - `@operator("aten::item")` replaces the meta kernel of an operator: the function gets (sim, args, kwargs)
   and returns what the operator returns. Runs below autograd.
+- `@library_operator("bitsandbytes::gemm_4bit")` does the same for an operator of a library that is imported
+  later, on the device only: found by name.
 - `@fallback("aten::nonzero")` is asked only when torch's meta kernel has given up; same arguments.
 - `@scratch("aten::sort.stable", why=...)` states what the CUDA kernel allocates beside its outputs: the
   function gets (sim, args, kwargs, outputs) and returns bytes, a tuple of sizes that live at the same time,
@@ -44,7 +46,8 @@ class Scratch(NamedTuple):
 
 
 OPERATORS: dict[OpOverload, Callable[[Simulation, Arguments, Keywords], Any]] = {}
-FALLBACKS: dict[str, Callable[[Simulation, Arguments, Keywords], Any]] = {}  # by name: libraries come late
+LIBRARIES: dict[str, Callable[[Simulation, Arguments, Keywords], Any]] = {}  # by name: libraries come late
+FALLBACKS: dict[str, Callable[[Simulation, Arguments, Keywords], Any]] = {}  # by name, too
 ON_DEVICE: set[OpOverload] = set()  # replaced for tensors on the device only
 SCRATCH: dict[OpOverload, Scratch] = {}
 COMPOSITES: dict[OpOverload, Callable[..., Any]] = {}
@@ -87,6 +90,19 @@ def operator(*names: str, on_device: bool = False, optional: bool = False) -> Ca
         _register(OPERATORS, names, function, optional)
         if on_device:
             ON_DEVICE.update(filter(None, (find_operator(name, optional=optional) for name in names)))
+        return function
+
+    return register
+
+
+def library_operator(*names: str) -> Callable[[F], F]:
+    """Replace the meta kernel of these operators of a library, for tensors on the device."""
+
+    def register(function: F) -> F:
+        for name in names:
+            if name in LIBRARIES:
+                raise ValueError(f"{name} has a rule of this kind already")
+            LIBRARIES[name] = function
         return function
 
     return register
