@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.accuracy.measure import predicted_peak_mib, why_excluded
@@ -46,6 +47,12 @@ that agrees with the figures was taken.
 
 def percent(value: float) -> str:
     return f"{100 * value:+.2f} %".replace("-0.00", "0.00").replace("+0.00", "0.00")
+
+
+def spread(errors: Sequence[float]) -> str:
+    """The median without sign, the lowest and the highest with."""
+    middle = 100 * median(map(abs, errors))
+    return f"median {middle:.2f} % (absolute), {percent(min(errors))} to {percent(max(errors))}"
 
 
 def compare(rows: list[Row]) -> tuple[list[tuple[Row, float]], Counter[tuple[str, str]]]:

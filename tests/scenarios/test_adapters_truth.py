@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -13,15 +14,26 @@ for library in ("torch", "transformers", "peft", "bitsandbytes"):
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.accuracy import adapters  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.shared]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.shared, pytest.mark.filterwarnings("ignore")]
 
 
-@pytest.mark.parametrize("number", [5, 7, 11])
-@pytest.mark.filterwarnings("ignore")
-def test_peak_allocated_of_adapters(shared: Path, number: int) -> None:
-    """Llama-3.2-3B and 1B in nf4, Qwen2.5-1.5B in float16: allocated within 0.1 %, before the step too."""
+def test_peaks_of_adapters(shared: Path) -> None:
+    """Allocated within 0.4 %; reserved 1.4 % in the median, at worst 5.1 % too low and 17 % too high."""
+    allocated, reserved, process, _ = zip(*map(adapters.errors, adapters.rows(shared / "truth")), strict=True)
+    assert len(allocated) == 12
+    assert median(map(abs, allocated)) < 0.0005
+    assert (min(allocated), max(allocated)) == pytest.approx((-0.0039, 0.0005), abs=0.0003)
+    assert median(map(abs, reserved)) == pytest.approx(0.0134, abs=0.002)
+    assert median(map(abs, process)) == pytest.approx(0.0128, abs=0.002)
+    assert (min(reserved), max(reserved)) == pytest.approx((-0.0507, 0.1686), abs=0.005)
+    assert sum(error < -0.025 for error in reserved) == 1
+
+
+@pytest.mark.parametrize("number", [1, 6, 11])
+def test_every_phase_of_a_step(shared: Path, number: int) -> None:
+    """Mistral 7B and Llama-3.2-3B in nf4, Qwen2.5-1.5B in float16: each phase within 0.1 %."""
     row = adapters.rows(shared / "truth")[number]
     peaks = adapters.predicted(row)
     assert peaks.resident == pytest.approx(float(row["resident_before_step_mib"]), rel=0.001)
-    assert peaks.allocated == pytest.approx(float(row["peak_allocated_mib"]), rel=0.001)
-    assert peaks.reserved == pytest.approx(float(row["peak_reserved_mib"]), rel=0.06)
+    for phase in ("forward", "backward", "optimizer"):
+        assert getattr(peaks, phase) == pytest.approx(float(row[f"peak_{phase}_mib"]), rel=0.001), phase
