@@ -8,11 +8,11 @@ is measured, and of a third the phases. Attention is eager, or the memory-effici
 values repeated for it (that kernel takes no groups). Rows without quantisation are loaded on the host and
 moved.
 
-Its versions are known: for the rows of `final` transformers 5.0 and peft 0.19, for those of the sweep before it
+Its versions are known: for the rows of `final` transformers 5.0 and peft 0.19, for those of the sweep before
 transformers 5.17 and peft 0.20. They differ in what is reserved: 5.0 reads ahead while it quantises
-(loading.py), and peft 0.20 empties the cache after casting to float32. Reading ahead is a race between threads:
-rows that differ in the attention kernel alone differ by up to 4.3 MiB before their first step. The last column
-says what is reserved where nobody reads ahead.
+(loading.py), and peft 0.20 empties the cache after casting to float32. Reading ahead is a race between
+threads: rows that differ in the attention kernel alone differ by up to 4.3 MiB before their first step. The
+last column says what is reserved where nobody reads ahead.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def add_adapters(model: Any, row: dict[str, str]) -> Any:
 
 @contextmanager
 def attention(row: dict[str, str]) -> Iterator[None]:
-    """The memory-efficient kernel alone, its keys and values as many as its queries; or as the model has it."""
+    """The memory-efficient kernel alone, keys and values repeated for it; or as the model has it."""
     if row["attn"] == "eager":
         yield
         return
