@@ -11,6 +11,8 @@ import pytest
 from desk import lay_out
 
 from memlens.cli.main import COMMANDS
+from memlens.model import Trace
+from memlens.records import native
 
 WRITERS = [
     ["snapshot", "snapshot.pickle"],
@@ -108,13 +110,15 @@ def test_memory_without_a_unit_is_refused(command: str, tmp_path: Path) -> None:
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
-    """A window after the end, and a record without processes, are told; no empty picture is shown."""
+    """A window after the end, and a record of nothing, are told; no empty picture is shown."""
     after = memlens(tmp_path, "plot", "0", "-w", "50,60")
     assert (after.returncode, after.stdout) == (2, b"")
     assert b"it ends at" in after.stderr
+    native.save(Trace("measured"), tmp_path / "nothing.memlens")
     for command in ("plot", "peak"):
-        done = memlens(tmp_path, command, "before.memlens")
+        done = memlens(tmp_path, command, "nothing.memlens")
         assert (done.returncode, done.stdout) == (2, b"")
+        assert b"holds no resident memory" in done.stderr
 
 
 def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from desk import placed
+from predictions import prediction
 
 from memlens.cli.main import cli
 from memlens.errors import MemlensError
 from memlens.model import Process, Sample, Span, Trace
 from memlens.records import native
 from memlens.records.folder import free_name, records
+from memlens.records.snapshot_writer import dumps
+from memlens.scenarios.recorded import remember
 from memlens.units import MIB
 
 OLD = """\
@@ -161,3 +165,55 @@ def test_a_second_run_in_the_same_second_has_a_name_of_its_own(folder: Path) -> 
         path.write_text("")
     assert [path.name for path in records(folder)][:2] == [FIRST, SECOND]
     assert len(records(folder)) == 4
+
+
+@pytest.fixture
+def allocations(folder: Path) -> None:
+    """A prediction of 36 MiB allocated, 40 reserved, 42 of the process; a snapshot of 32 and 44."""
+    native.save(remember(prediction()).trace, folder / "predicted.memlens")
+    (folder / "snapshot.pickle").write_bytes(dumps(placed()))
+
+
+@pytest.mark.usefixtures("allocations")
+def test_peak_of_allocations() -> None:
+    """Allocated on the record's line, then reserved, and of a prediction the process; bytes in JSON."""
+    assert type_in("peak", "predicted.memlens", "snapshot.pickle").output.splitlines() == [
+        "predicted.memlens\t36.000 MiB", "  reserved\t\t\t40.000 MiB", "  process\t\t\t42.000 MiB",
+        "snapshot.pickle\t32.000 MiB", "  reserved\t\t\t44.000 MiB",
+    ]  # fmt: skip
+    (row,) = json.loads(type_in("peak", "--json", "predicted.memlens").output)["records"]
+    assert row == {
+        "file": "predicted.memlens",
+        "processes": [],
+        "peak_allocated_bytes": 36 * MIB,
+        "peak_reserved_bytes": 40 * MIB,
+        "peak_process_bytes": 42 * MIB,
+    }
+    error = type_in("peak", "--func", "f", "predicted.memlens").exception
+    assert "records allocations, no calls of functions" in str(error)
+
+
+@pytest.mark.usefixtures("allocations")
+def test_plot_of_allocations() -> None:
+    """Each record by its own figure; a window of a prediction is in events; -o draws them."""
+    text = type_in("plot", "predicted.memlens", "snapshot.pickle", "0").output
+    assert "predicted.memlens: peak 36.00 MiB allocated in backward, step 2, 40.00 MiB reserved" in text
+    assert "snapshot.pickle: peak 32.00 MiB allocated, 44.00 MiB reserved" in text
+    assert f"{FIRST}: python old.py" in text
+    assert "event 9" in type_in("plot", "-w", "6,9", "predicted.memlens").output
+    pytest.importorskip("matplotlib")
+    assert type_in("plot", "-o", "x.svg", "predicted.memlens").output == "wrote x.svg\n"
+
+
+@pytest.mark.usefixtures("allocations")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--figure", "rss", "predicted.memlens"], "--figure allocated"),
+        (["--figure", "allocated", "0"], "holds no allocated memory"),
+        (["-w", "90,99", "predicted.memlens"], "it ends at event 10"),
+    ],
+)
+def test_a_figure_that_a_record_has_not(words: list[str], says: str) -> None:
+    """The way out names the figure it has, or where it ends."""
+    assert says in str(type_in("plot", *words).exception)

@@ -43,7 +43,7 @@ SAYS = {
     "compare": r"^in all|^at the peak|^wrote |\"schema\"",
     "gpus": r"A100|4060",
     "run": r"exit code 0|\"schema\"",
-    "plot": r"MiB|\.png",
+    "plot": r"MiB|^wrote ",
     "peak": r"MiB",
     "list": r"^1 memlens_",
     "rm": r"memlens_",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from memlens.errors import UsageError
 from memlens.model import Curve, Trace, shown
+from memlens.model.course import ALLOCATED, WORDS, figure_of
 from memlens.records import folder, load
+from memlens.scenarios.recorded import recall
 from memlens.units import MIB
 
 
@@ -19,31 +23,57 @@ from memlens.units import MIB
 def command(records: tuple[str, ...], func: str | None, as_json: bool) -> None:
     """Print the peak of each record (the newest if none is named), and of each child.
 
+    Of predictions and snapshots: what is allocated, reserved, and held by the process.
+
     \b
     memlens peak
     memlens peak --func load -1
+    memlens peak predicted.memlens snapshot.pickle
     """
-    rows = []
-    for path in folder.resolve(records):
-        trace = load(path)
-        found = shown(trace, trace.metadata.get("figure", "rss"))
-        if not found and trace.allocations:
-            raise UsageError(
-                f"{path} records allocations, no process",
-                hint="memlens compare reads it, and memlens snapshot",
-            )
-        peaks = [(curve, peak_of(trace, curve, func)) for curve in found]
-        rows.append((str(path), peaks))
+    rows = [read(str(path), load(path), func) for path in folder.resolve(records)]
     if as_json:
-        click.echo(json.dumps({"schema": "memlens.peak/1", "records": [as_row(*row) for row in rows]}))
+        click.echo(json.dumps({"schema": "memlens.peak/1", "records": rows}))
         return
-    for name, peaks in rows:
-        for number, (curve, size) in enumerate(peaks):
-            label = f"  Child {curve.pid}\t\t" if number else name
-            click.echo(f"{label}\t{size / MIB:.3f} MiB")
+    for row in rows:
+        for number, (label, size) in enumerate(lines(row)):
+            click.echo(f"  {label}\t\t\t{size / MIB:.3f} MiB" if number else f"{label}\t{size / MIB:.3f} MiB")
 
 
-def as_row(name: str, peaks: list[tuple[Curve, int]]) -> dict[str, object]:
+def read(name: str, trace: Trace, func: str | None) -> dict[str, Any]:
+    """The peaks of a record, as JSON has them."""
+    if figure_of(trace) == ALLOCATED:
+        if func is not None:
+            raise UsageError(f"{name} records allocations, no calls of functions", hint="leave --func out")
+        return {"file": name, "processes": [], **allocated(trace)}
+    found = shown(trace, figure_of(trace))
+    if not found:
+        raise UsageError(f"{name} holds no {WORDS[figure_of(trace)]}")
+    return as_row(name, [(curve, peak_of(trace, curve, func)) for curve in found])
+
+
+def allocated(trace: Trace) -> dict[str, int]:
+    """The peaks of allocated and reserved memory; of a prediction the process's as well."""
+    timeline, prediction = trace.timeline(), recall(trace)
+    found = {"peak_allocated_bytes": timeline.peak_allocated_bytes}
+    if timeline.reserved:
+        found["peak_reserved_bytes"] = timeline.peak_reserved_bytes
+    if prediction is not None:
+        found["peak_process_bytes"] = prediction.peak.process_bytes
+    return found
+
+
+def lines(row: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """What is printed of a record: its name with the first peak, then the others."""
+    if "peak_allocated_bytes" in row:
+        yield row["file"], row["peak_allocated_bytes"]
+        for kind in ("reserved", "process"):
+            if f"peak_{kind}_bytes" in row:
+                yield kind, row[f"peak_{kind}_bytes"]
+    for number, process in enumerate(row["processes"]):
+        yield f"Child {process['pid']}" if number else row["file"], process["peak_bytes"]
+
+
+def as_row(name: str, peaks: list[tuple[Curve, int]]) -> dict[str, Any]:
     processes = [{"pid": curve.pid, "name": curve.name, "peak_bytes": size} for curve, size in peaks]
     return {"file": name, "processes": processes}
 

@@ -10,7 +10,8 @@ import click
 
 from memlens.cli.output import check_output, print_text
 from memlens.errors import UsageError
-from memlens.model import FIGURES, Trace, shown
+from memlens.model import Trace
+from memlens.model.course import ALLOCATED, SECONDS, WORDS, axis_of, drawn, figure_of, holds_allocations
 from memlens.records import folder, load
 from memlens.render import plot, timeline
 
@@ -20,11 +21,11 @@ from memlens.render import plot, timeline
 @click.option("-n", "--no-function-ts", is_flag=True, help="Without the functions.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A picture: FILE.png, .svg or .pdf.")
 @click.option("--force", is_flag=True, help="Overwrite the picture.")
-@click.option("-w", "--window", help="Only these seconds: A,B from the start.")
+@click.option("-w", "--window", help="Only these seconds (of a prediction: events): A,B from the start.")
 @click.option("-f", "--flame", is_flag=True, help="Functions as bars by their nesting (in a picture).")
 @click.option("-s", "--slope", is_flag=True, help="A line of least squares: growth a second (in a picture).")
 @click.option("--backend", metavar="MPL", help="Open a window with this backend of matplotlib.")
-@click.option("--figure", type=click.Choice(list(FIGURES)), help="What to draw instead of what was recorded.")
+@click.option("--figure", type=click.Choice(list(WORDS)), help="What to draw instead of what was recorded.")
 @click.option("--width", type=click.IntRange(40, 500), help="Columns in the terminal.")
 @click.argument("records", nargs=-1, metavar="[FILE|INDEX]...")
 def command(
@@ -46,11 +47,15 @@ def command(
     memlens plot
     memlens plot -w 2,5 mprofile_20260131235959.dat
     memlens plot -s -o both.png 0 1
+    memlens plot predicted.memlens -o curve.svg
+
+    Runs are drawn by process; predictions and snapshots by allocated and reserved memory, and by what it is
+    for in a picture.
     """
     check_output(output, force)
     seconds = parse_window(window)
     found = [(path.name, load(path)) for path in folder.resolve(records)]
-    kind = figure or found[0][1].metadata.get("figure", "rss")
+    kind = figure or figure_of(found[0][1])
     common: dict[str, Any] = {"seconds": seconds, "functions": not no_function_ts, "title": title}
     picture = {"kind": kind, "flame": flame, "slope": slope, **common}
     if output is None and backend is None:
@@ -58,9 +63,10 @@ def command(
             raise UsageError("-f and -s are for pictures", hint="add -o FILE.png, or --backend")
         columns = width or min(shutil.get_terminal_size((100, 24)).columns, 200)
         for name, trace in found:
-            check_curve(name, trace, kind, seconds)
-            common["title"] = title or f"{name}: {trace.metadata.get('command', '')}"
-            print_text(timeline.draw(trace, figure=kind, width=columns, **common))
+            own = figure or figure_of(trace)
+            check_curve(name, trace, own, seconds)
+            common["title"] = title or f"{name}: {timeline.subject(trace)}"
+            print_text(timeline.draw(trace, figure=own, width=columns, **common))
     elif output is None:
         plot.show(found, str(backend), **picture)
     else:
@@ -70,15 +76,16 @@ def command(
 
 def check_curve(name: str, trace: Trace, figure: str, seconds: tuple[float, float] | None) -> None:
     """Refuse to draw nothing."""
-    drawn = shown(trace, figure)
-    if not drawn:
-        hint = "it records allocations: memlens compare reads it" if trace.allocations else None
-        raise UsageError(f"{name} holds no {FIGURES[figure][1]}", hint=hint)
-    whole = (max(curve.ended_us for curve in drawn) - min(curve.started_us for curve in drawn)) / 1e6
-    if seconds is not None and (seconds[0] > whole or seconds[1] < 0):
+    found = drawn(trace, figure)
+    if not found:
+        hint = "--figure allocated" if holds_allocations(trace) else None
+        raise UsageError(f"{name} holds no {WORDS[figure]}", hint=hint)
+    axis = axis_of(trace) if figure == ALLOCATED else SECONDS
+    length = max(curve.ended_us for curve in found) - min(curve.started_us for curve in found)
+    if seconds is not None and (seconds[0] > length / axis.per_unit or seconds[1] < 0):
         raise UsageError(
-            f"{name} has nothing between {seconds[0]:g} and {seconds[1]:g} s",
-            hint=f"it ends at {whole:.2f} s",
+            f"{name} has nothing between {seconds[0]:g} and {seconds[1]:g} {axis.unit}",
+            hint=f"it ends at {timeline.place_text(length, axis)}",
         )
 
 

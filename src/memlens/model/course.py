@@ -18,9 +18,27 @@ from typing import TYPE_CHECKING
 
 from memlens.model.category import Category
 from memlens.model.events import Alloc, Free, Mark, OutOfMemory, Sample
+from memlens.model.usage import FIGURES, Curve, shown
 
 if TYPE_CHECKING:
     from memlens.model.trace import Trace
+
+ALLOCATED = "allocated"  # the figure of traces of allocations, beside FIGURES
+WORDS = {**{figure: words for figure, (_, words) in FIGURES.items()}, ALLOCATED: "allocated memory"}
+
+# what lives longest lies lowest, so that what comes and goes is seen on top of what stays
+STACK = (
+    Category.UNKNOWN,
+    Category.PARAMETER,
+    Category.BUFFER,
+    Category.OPTIMIZER_STATE,
+    Category.GRADIENT,
+    Category.INPUT,
+    Category.WORKSPACE,
+    Category.COMMUNICATION,
+    Category.ACTIVATION,
+    Category.TEMPORARY,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +86,22 @@ def places_of(trace: Trace) -> array[int]:
     return array("q", accumulate((event.time_us for event in trace.events), max))
 
 
+def phases_of(trace: Trace) -> list[tuple[Mark, int, int]]:
+    """The phases that have events, as in `Trace.phases`, without the two that a recording begins with."""
+    first = 2 if trace.metadata.get("baseline_events") else 0
+    return [phase for phase in list(trace.phases())[first:] if phase[2] > phase[1]]
+
+
+def phase_at(trace: Trace, index: int) -> str:
+    """`backward, step 2`: the phase that event number `index` falls in; empty where none is known."""
+    found = next((mark for mark, start, end in phases_of(trace) if start <= index < end), None)
+    return named(found) if found else ""
+
+
+def named(mark: Mark) -> str:
+    return f"{mark.name}, step {mark.step}" if mark.step else mark.name
+
+
 def place_of(mark: Mark, places: Sequence[int]) -> int:
     """Where a mark stands: with the first event it holds for."""
     return places[min(mark.index, len(places) - 1)] if places else 0
@@ -81,7 +115,7 @@ def course(trace: Trace, most: int = 4000, window: tuple[int, int] | None = None
     events that stand for what was there before a recording only the last is a moment.
     """
     timeline, places = trace.timeline(), places_of(trace)
-    start, end = max(trace.metadata.get("baseline_events", 0) - 1, 0), len(places)
+    start, end = first_moment(trace), len(places)
     if window is not None:
         start, end = bisect_left(places, window[0], start), bisect_left(places, window[1] + 1, start)
     curves = [series for series in (timeline.allocated, timeline.reserved) if series]
@@ -153,3 +187,38 @@ def holds_allocations(trace: Trace) -> bool:
     """Whether a trace tells of single allocations, or of what was allocated before it began."""
     told = (Alloc, OutOfMemory)
     return bool(trace.baseline_allocated_bytes) or any(isinstance(event, told) for event in trace.events)
+
+
+def figure_of(trace: Trace) -> str:
+    """What to draw of a trace where nobody says: what the recording was for, or its allocations."""
+    if not is_sampled(trace) and not trace.processes and holds_allocations(trace):
+        return ALLOCATED
+    asked = trace.metadata.get("figure")
+    return asked if isinstance(asked, str) and asked in FIGURES else "rss"
+
+
+def drawn(trace: Trace, figure: str) -> list[Curve]:
+    """The curves to draw: of processes as in `shown`, or allocated and, where it is known, reserved.
+
+    The places of allocations stand along `axis_of(trace)`, in microseconds or as numbers of events.
+
+    >>> from memlens.model import Alloc, Trace
+    >>> [(curve.name, curve.peak_bytes) for curve in drawn(Trace("predicted", [Alloc(1, 512)]), "allocated")]
+    [('allocated', 512)]
+    """
+    if figure != ALLOCATED:
+        return shown(trace, figure)
+    if not holds_allocations(trace):
+        return []
+    timeline, places, start = trace.timeline(), places_of(trace), first_moment(trace)
+    ends = (places[start], places[-1]) if start < len(places) else (0, 0)
+    curves = {"allocated": timeline.allocated, "reserved": timeline.reserved}
+    return [
+        Curve(0, name, None, *ends, places[start:], sizes[start:]) for name, sizes in curves.items() if sizes
+    ]
+
+
+def first_moment(trace: Trace) -> int:
+    """The event that a drawing begins with: the last of those that stand for what was there before."""
+    begun = trace.metadata.get("baseline_events", 0)
+    return max(begun - 1, 0) if isinstance(begun, int) else 0

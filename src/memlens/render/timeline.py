@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from memlens.model import FIGURES, Curve, Span, Trace, Usage, shown, total
-from memlens.units import format_bytes
+from memlens.model import FIGURES, Curve, Span, Trace, Usage, total
+from memlens.model.course import (
+    ALLOCATED,
+    SECONDS,
+    WORDS,
+    Axis,
+    axis_of,
+    drawn,
+    figure_of,
+    phase_at,
+    phases_of,
+    place_of,
+    places_of,
+)
+from memlens.units import format_bytes, format_count
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ROWS_SHOWN = 12  # of processes, and of functions; more would push the curve off the screen
@@ -19,6 +32,7 @@ class Window:
     start_us: int
     end_us: int
     columns: int
+    axis: Axis = SECONDS
 
     def column(self, time_us: int) -> int:
         span = max(self.end_us - self.start_us, 1)
@@ -35,18 +49,25 @@ def draw(
     functions: bool = True,
     title: str | None = None,
 ) -> str:
-    """A trace's curve as text, `width` columns wide. `seconds` is a window, counted from the start."""
-    found = shown(trace, figure)
+    """A trace's curve as text, `width` columns wide. `seconds` is a window, counted from the start.
+
+    Of a prediction, which has no times, the axis and the window count events.
+    """
+    found = drawn(trace, figure)
     if not found:
-        return f"no {FIGURES[figure][1]} was recorded"
+        return f"no {WORDS[figure]} was recorded"
+    axis = axis_of(trace) if figure == ALLOCATED else SECONDS
     origin = min(curve.started_us for curve in found)
     start, end = origin, max(curve.ended_us for curve in found)
     if seconds is not None:
-        start, end = (origin + round(limit * 1e6) for limit in seconds)
+        start, end = (origin + round(limit * axis.per_unit) for limit in seconds)
     margin = 12
-    window = Window(start, end, max(width - margin, 20))
+    window = Window(start, end, max(width - margin, 20), axis)
     lines = [title or str(trace.metadata.get("command", "")), *_area(found, window, height, figure, margin)]
     lines.append(_axis(window, origin, margin))
+    if figure == ALLOCATED:
+        lines += _phases(trace, window, margin)
+        return "\n".join(line.rstrip() for line in lines)
     lines += _marks(trace, window, margin)
     if len(found) > 1:
         lines += ["", *_lives(found, window, margin)]
@@ -68,11 +89,17 @@ def _columns(curve: Curve, window: Window) -> list[int]:
 
 
 def _area(found: list[Curve], window: Window, height: int, figure: str, margin: int) -> Iterable[str]:
-    """The program solid, its children shaded on top of it."""
-    whole = _columns(total(found), window)
-    program = _columns(found[0], window) if len(found) > 1 else whole
+    """The program solid, its children shaded on top of it; or allocated, and what is reserved besides."""
+    own = _columns(found[0], window)
+    if len(found) == 1:
+        every, said = own, ""
+    elif figure == ALLOCATED:
+        every, said = list(map(max, own, _columns(found[1], window))), " █ and reserved, unused ░"
+    else:
+        every, said = _columns(total(found), window), ", program █ and children ░"
+    program, whole = own, every
     top = max(whole) or 1
-    yield f"{FIGURES[figure][1]}{', program █ and children ░' if len(found) > 1 else ''}"
+    yield f"{WORDS[figure]}{said}"
     for row in range(height, 0, -1):
         label = format_bytes(top * row / height, precision=1) if row in (height, (height + 1) // 2) else ""
         cells = "".join(cell(own, every, top, row, height) for own, every in zip(program, whole, strict=True))
@@ -90,12 +117,36 @@ def cell(own: int, every: int, top: int, row: int, height: int) -> str:
 
 
 def _axis(window: Window, origin: int, margin: int) -> str:
-    left, right = ((time_us - origin) / 1e6 for time_us in (window.start_us, window.end_us))
-    right_text = f"{right:,.2f} s"
-    left_text = f"{left:,.2f} s"
+    left_text, right_text = (
+        place_text(place - origin, window.axis) for place in (window.start_us, window.end_us)
+    )
     gap = " " * max(window.columns - len(left_text) - len(right_text), 1)
     rule = " " * (margin - 1) + "└" + "─" * window.columns
     return f"{rule}\n{' ' * margin}{left_text}{gap}{right_text}"
+
+
+def place_text(place: int, axis: Axis) -> str:
+    """A place along the axis, counted from the start: `1.50 s`, or `event 2,601`."""
+    return f"{place / 1e6:,.2f} s" if axis is SECONDS else f"event {format_count(place)}"
+
+
+def _phases(trace: Trace, window: Window, margin: int) -> Iterable[str]:
+    """The phases on one line, each name where it begins: the longest first, as far as there is room."""
+    places, cells, hidden = places_of(trace), [" "] * window.columns, 0
+    for mark, _, _ in sorted(phases_of(trace), key=lambda phase: phase[1] - phase[2]):
+        place = place_of(mark, places)
+        if not window.start_us <= place <= window.end_us:
+            continue
+        column, text = window.column(place), f"└{mark.name}{f' {mark.step}' if mark.step else ''}"
+        around = slice(max(column - 1, 0), column + len(text) + 1)
+        if column + len(text) > window.columns or set(cells[around]) != {" "}:
+            hidden += 1
+            continue
+        cells[column : column + len(text)] = text
+    if any(cell != " " for cell in cells):
+        yield " " * margin + "".join(cells)
+    if hidden:
+        yield f"{'':>{margin}}… and {hidden} shorter phases without room here"
 
 
 def _marks(trace: Trace, window: Window, margin: int) -> Iterable[str]:
@@ -140,6 +191,17 @@ def _functions(spans: list[Span], window: Window, margin: int) -> Iterable[str]:
         yield f"{'':>{margin}}{name}{f', {len(calls)} calls' if len(calls) > 1 else ''}"
     if len(by_name) > ROWS_SHOWN:
         yield f"{'':>{margin}}… and {len(by_name) - ROWS_SHOWN} more functions"
+
+
+def subject(trace: Trace) -> str:
+    """What a drawing is of: the command, or the peaks of allocations with the phase they fall in."""
+    if figure_of(trace) != ALLOCATED:
+        return str(trace.metadata.get("command", ""))
+    found = trace.timeline()
+    index = found.peak_index
+    phase = f" in {name}" if (name := phase_at(trace, index)) else ""
+    held = f", {format_bytes(found.peak_reserved_bytes)} reserved" if found.reserved else ""
+    return f"peak {format_bytes(found.peak_allocated_bytes)} allocated{phase}{held}"
 
 
 def describe(found: Usage) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from memlens.allocator import from_snapshot
 from memlens.allocator.cause import Cause, causes
 from memlens.model import Category, OutOfMemory, Timeline, Trace
+from memlens.model.course import phase_at
 from memlens.model.growth import growth
 from memlens.render.prediction import subtitle
 from memlens.render.report import charts
@@ -37,17 +38,20 @@ class View:
     index: int
     prediction: Prediction | None
     causes: list[Cause]
+    when: str = "the peak"
 
 
 def view(trace: Trace, index: int | None = None) -> View:
     """Look at the peak (of the process in a prediction, of allocated memory otherwise), or at `index`."""
-    timeline, prediction = trace.timeline(), recall(trace)
+    timeline, prediction, when = trace.timeline(), recall(trace), "the peak"
     if index is None:
         index = peak_index(timeline) if prediction else timeline.peak_index
+    else:
+        when = f"event {format_count(index - trace.metadata.get('baseline_events', 0))}"
     settings = trace.metadata.get("allocator_settings")
     failed = any(isinstance(event, OutOfMemory) for event in trace.events)
     found = causes(trace, from_snapshot(settings)) if failed and settings is not None else []
-    return View(trace, timeline, index, prediction, found)
+    return View(trace, timeline, index, prediction, found, when)
 
 
 def head(seen: View) -> Head:
@@ -98,7 +102,7 @@ def _when(seen: View) -> str:
     if not 0 <= seen.timeline.peak_index < len(seen.trace.events):
         return ""
     index = seen.timeline.peak_index
-    time_us, phase = seen.trace.events[index].time_us, charts.phase_at(seen.trace, index)
+    time_us, phase = seen.trace.events[index].time_us, phase_at(seen.trace, index)
     when = f"after {time_us / 1e6:,.3f} s" if time_us else f"at event {format_count(index)}"
     return f"{when}, in {phase}" if phase else when
 
@@ -140,12 +144,12 @@ def sections(seen: View, top: int = TOP) -> list[Section]:
     trace, index = seen.trace, seen.index
     found = seen.prediction
     limit = found.device.memory_bytes if found and found.fits is not None else None
-    spec, note = charts.allocations(trace, index, limit)
+    spec, note = charts.allocations(trace, index, seen.when.removeprefix("the "), limit)
     parts: list[Section | None] = [
         Section("course", "Memory over time", [Chart("", spec, note)]) if len(trace.events) > 1 else None,
-        holders(trace, trace.breakdown(index), _beside(seen), top),
+        holders(trace, trace.breakdown(index), seen.when, _beside(seen), top),
         _steps(trace, seen.timeline),
-        unused(trace, index, "at the peak"),
+        unused(trace, index, seen.when),
         _failures(seen),
         _cards(found) if found else None,
     ]

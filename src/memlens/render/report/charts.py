@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from memlens.model import Category, Curve, Mark, Span, Trace, total
-from memlens.model.course import EVENTS, Axis, Course, course, pick, place_of, places_of
+from memlens.model import Curve, Span, Trace, total
+from memlens.model.course import (
+    EVENTS,
+    STACK,
+    Axis,
+    Course,
+    course,
+    named,
+    phases_of,
+    pick,
+    place_of,
+    places_of,
+)
 from memlens.units import GIB, MIB, format_bytes, format_count
 
 POINTS = 4000  # about three a pixel of a wide screen
@@ -14,24 +26,16 @@ MARKS = 200  # lines; more would hide the curve
 PROCESSES = 12  # areas; the rest are one
 FUNCTIONS = 15  # rows of calls
 
-# what lives longest lies lowest, so that what comes and goes is seen on top of what stays
-STACK = (
-    Category.UNKNOWN,
-    Category.PARAMETER,
-    Category.BUFFER,
-    Category.OPTIMIZER_STATE,
-    Category.GRADIENT,
-    Category.INPUT,
-    Category.WORKSPACE,
-    Category.COMMUNICATION,
-    Category.ACTIVATION,
-    Category.TEMPORARY,
-)
 Spec = dict[str, Any]
 
 
-def allocations(trace: Trace, peak: int, limit_bytes: int | None = None) -> tuple[Spec, str]:
-    """Allocated by category with reserved above it, and a note on what was left out."""
+def allocations(
+    trace: Trace, index: int, name: str = "peak", limit_bytes: int | None = None
+) -> tuple[Spec, str]:
+    """Allocated by category with reserved above it, and a note on what was left out.
+
+    Event number `index` is marked with its name.
+    """
     drawn, places = course(trace, POINTS), places_of(trace)
     areas = [
         {"name": category.label, "colour": category.value, "y": list(drawn.categories[category])}
@@ -46,8 +50,8 @@ def allocations(trace: Trace, peak: int, limit_bytes: int | None = None) -> tupl
         "areas": areas,
         "lines": lines,
         "bands": bands(trace, places),
-        "phases": [phase_at(trace, index) for index in drawn.indices] if trace.marks else [],
-        "notes": [{"x": places[peak], "text": "peak"}] if 0 <= peak < len(places) else [],
+        "phases": phase_names(trace, drawn.indices),
+        "notes": [{"x": places[index], "text": name}] if 0 <= index < len(places) else [],
         "rules": [{"y": limit_bytes, "text": "the card"}] if limit_bytes and limit_bytes < 2 * top else [],
     }
     return spec, thinned(drawn)
@@ -73,23 +77,21 @@ def _frame(axis: Axis, places: Sequence[int], top: int) -> Spec:
     }
 
 
-def phase_at(trace: Trace, index: int) -> str:
-    mark = trace.mark_at(index)
-    return named(mark) if mark else ""
-
-
-def named(mark: Mark) -> str:
-    return f"{mark.name}, step {mark.step}" if mark.step else mark.name
+def phase_names(trace: Trace, indices: Sequence[int]) -> list[str]:
+    """The phase of each event in `indices`; nothing at all in a trace without."""
+    found = phases_of(trace)
+    starts = [start for _, start, _ in found]
+    names = ["", *(named(mark) for mark, _, _ in found)]
+    return [names[bisect_right(starts, index)] for index in indices] if found else []
 
 
 def bands(trace: Trace, places: Sequence[int]) -> list[Spec]:
     """The phases as stretches of the axis; of the marks of many steps only the first ones."""
     found = []
-    for mark, start, end in trace.phases():
-        if end > start and places:
-            last = places[min(end, len(places) - 1)]
-            found.append({"from": place_of(mark, places), "to": last, "text": named(mark)})
-    return found[:MARKS]
+    for mark, _, end in phases_of(trace)[:MARKS]:
+        last = places[min(end, len(places) - 1)]
+        found.append({"from": place_of(mark, places), "to": last, "text": named(mark)})
+    return found
 
 
 def processes(trace: Trace, found: list[Curve], spans: Sequence[Span] = ()) -> tuple[Spec, str]:

@@ -12,14 +12,14 @@ from memlens.render.report.strip import strip
 TOP = 25
 
 
-def holders(trace: Trace, held: Breakdown, beside: dict[Category, int], top: int = TOP) -> Section:
+def holders(trace: Trace, held: Breakdown, when: str, beside: dict[Category, int], top: int = TOP) -> Section:
     """The tables at one moment. `beside` is what the process holds beside allocations."""
     tables: list[Block] = [categories(held, beside)]
     for title, first, key, empty in _KEYS:
         if any(key(alloc) for alloc in held.live):
             sums = sums_of(trace, held, key)
             tables.append(ranked(title, first, [(name, *row) for name, row in sums.items()], top, empty))
-    return Section("holders", "Who holds the peak", tables)
+    return Section("holders", f"Who holds memory at {when}", tables)
 
 
 def categories(held: Breakdown, beside: dict[Category, int]) -> Table:
@@ -72,7 +72,7 @@ def unused(trace: Trace, index: int, when: str) -> Section | None:
     blocks: list[Block] = [pools(segments)]
     if drawn is not None:
         blocks.append(drawn)
-    return Section("unused", f"Reserved and unused {when}", blocks, LEAD)
+    return Section("unused", f"Reserved and unused at {when}", blocks, LEAD)
 
 
 LEAD = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memlens.model import FIGURES, Curve, Peak, Span, Trace, Usage, shown, total, usage
+from memlens.model.course import figure_of
 from memlens.model.lines import LineTable
 from memlens.render.lines import columns_of, notes
 from memlens.render.report import charts
@@ -28,7 +29,7 @@ FUNCTIONS = 40
 def head(trace: Trace) -> Head:
     """How it ended, and every peak that is known."""
     found = usage(trace)
-    figure = trace.metadata.get("figure", "rss")
+    figure = figure_of(trace)
     whole = found.whole.get(figure) or next(iter(found.whole.values()), None)
     name = found.command or "the program"
     if whole is None:
@@ -45,7 +46,7 @@ def head(trace: Trace) -> Head:
 
 def _ending(found: Usage) -> str:
     seconds = f"{found.elapsed_us / 1e6:,.2f} s"
-    if found.exit_code is None:
+    if not isinstance(found.exit_code, int):
         return f"recorded for {seconds}"
     if found.exit_code < 0:
         return f"ended by signal {-found.exit_code} after {seconds}"
@@ -83,7 +84,7 @@ def sections(trace: Trace) -> list[Section]:
 
 def _course(trace: Trace) -> Section | None:
     """A chart for each figure that was read: the one that was asked for first."""
-    asked = trace.metadata.get("figure", "rss")
+    asked = figure_of(trace)
     order = sorted(FIGURES, key=lambda figure: figure != asked)
     drawn: list[Block] = []
     for figure in order:
@@ -95,7 +96,7 @@ def _course(trace: Trace) -> Section | None:
 
 
 def _at_the_peak(trace: Trace) -> Section | None:
-    figure = trace.metadata.get("figure", "rss")
+    figure = figure_of(trace)
     found = shown(trace, figure)
     if not found:
         return None
@@ -112,7 +113,7 @@ def _at_the_peak(trace: Trace) -> Section | None:
     if trace.metadata.get("top_lines"):
         held = [(place(str(line)), mib(int(size))) for line, size in trace.metadata["top_lines"]]
         blocks.append(Table("Lines that held most when it was last asked", ("line", "#MiB"), held))
-    return Section("holders", "Who holds the peak", blocks)
+    return Section("holders", "Who holds memory at the peak", blocks)
 
 
 def _process(
