@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 import memlens
 from memlens.cli.main import cli, main
+from memlens.cli.report import command as report
 from memlens.errors import MemlensError
 
 pytestmark = pytest.mark.torch
@@ -138,6 +139,20 @@ def test_a_file_is_written_once() -> None:
         assert refused.exception.message == f"will not overwrite {name}"
         assert "--force" in (refused.exception.hint or "")
         assert run("net.py:make_net", "--gpu", "4090", "-o", name, "--force").return_value == 0
+
+
+def test_the_page_and_the_record_say_the_same() -> None:
+    """`-o page.html` is what `memlens report` makes of `-o x.memlens`: the verdict is its heading."""
+    pytest.importorskip("plotly")
+    for name in ("page.html", "x.memlens"):
+        assert run("net.py:make_net", "--gpu", "4090", "-o", name).return_value == 0
+    assert CliRunner().invoke(report, ["x.memlens"]).output == "wrote x.html\n"
+    first, second = (
+        next(line for line in Path(name).read_text().splitlines() if line.startswith("<h1"))
+        for name in ("page.html", "x.html")
+    )
+    assert first == second
+    assert "Fits the RTX 4090: needs" in first
 
 
 def test_an_output_of_no_known_format_is_refused() -> None:

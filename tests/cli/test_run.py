@@ -148,6 +148,8 @@ def test_a_record_is_not_overwritten(tmp_path: Path) -> None:
         (["--python-level", "true"], "not run as a Python script"),
         (["-T", "0", "true"], "an interval of 0.0 s"),
         (["-o", "no/such/x.memlens", "true"], "cannot write no/such/x.memlens"),
+        (["-o", "x.png", "true"], "memlens plot run.memlens -o x.png"),
+        (["-o", "x.html", "true"], "memlens report run.memlens -o x.html"),
         ([], "no program was named"),
     ],
 )

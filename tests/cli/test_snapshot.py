@@ -16,6 +16,7 @@ from memlens.cli.main import COMMANDS
 from memlens.cli.snapshot import command
 from memlens.errors import UsageError
 from memlens.model import Alloc, Frame, Free, Mark, Site, Trace
+from memlens.records import load, native
 from memlens.records.snapshot_writer import dumps, snapshot_dict
 from memlens.units import MIB
 
@@ -87,6 +88,41 @@ def test_output_is_not_overwritten(file: Path, tmp_path: Path) -> None:
     assert run(command, [str(file), "-o", str(out), "--force"]).exit_code == 0
     assert run(command, [str(file), "-o", str(again)]).exit_code == 0
     assert document(str(again))["peak"] == document(str(file))["peak"] == json.loads(out.read_text())["peak"]
+
+
+@pytest.mark.parametrize("ending", [".txt", ".html", ".memlens"])
+def test_each_ending_is_a_format(file: Path, tmp_path: Path, ending: str) -> None:
+    """What the terminal shows, a page, or every event as memlens keeps them; another ending is refused."""
+    if ending == ".html":
+        pytest.importorskip("plotly")
+    out = tmp_path / f"out{ending}"
+    assert CliRunner().invoke(command, [str(file), "-o", str(out)], catch_exceptions=False).exit_code == 0
+    if ending == ".memlens":
+        assert load(out).timeline().peak_allocated_bytes == 36 * MIB
+    else:
+        assert "this is fragmentation" in " ".join(out.read_text().split())
+    error = CliRunner().invoke(command, [str(file), "-o", str(tmp_path / "out.csv")]).exception
+    assert ".html (a page)" in str(error)
+
+
+def test_the_page_of_another_moment(file: Path, tmp_path: Path) -> None:
+    """--at and --top hold for the page too: after 2.5 s the 6 MiB of net.py are all there is."""
+    pytest.importorskip("plotly")
+    out = tmp_path / "out.html"
+    CliRunner().invoke(command, [str(file), "-o", str(out), "--at", "2.5"], catch_exceptions=False)
+    text = out.read_text()
+    assert "Who holds memory at event 3" in text
+    assert "net.py:9" in text
+    assert "train.py:4</span>" not in text
+
+
+def test_a_record_of_another_kind_is_named(tmp_path: Path) -> None:
+    """A memlens record is no torch snapshot: the commands that read it are said."""
+    native.save(Trace("measured", [Alloc(1, 512)]), tmp_path / "x.memlens")
+    error = CliRunner().invoke(command, [str(tmp_path / "x.memlens")]).exception
+    assert isinstance(error, UsageError)
+    assert "is a memlens record, no torch snapshot" in str(error)
+    assert "memlens report, plot, peak and compare read it" in str(error)
 
 
 def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def command(
 
     Exit code 0: it fits, as it is or with what was found. 1: nothing found. 2: the call is wrong.
     """
-    check_output(output, force, (".json", ".txt"), "use .json or .txt")
+    check_output(output, force, (".json", ".txt"))
     given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     wrong = given & ({"batch_size", "same_result", "keeps_gradients"} if largest_batch else {"margin"})
     if wrong:

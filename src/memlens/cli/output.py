@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from memlens.errors import UsageError
+from memlens.errors import MissingExtra, UsageError
 from memlens.render.bars import encodable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def check_output(output: Path | None, force: bool, endings: Iterable[str] = (), hint: str = "") -> None:
+# the ending of -o FILE, and what is written then; each command names those it has
+ENDINGS = {
+    ".json": "the figures as data",
+    ".csv": "a table",
+    ".txt": "what the terminal shows",
+    ".html": "a page",
+    ".memlens": "every event",
+    ".pickle": "a torch snapshot",
+}
+PAGE_NEEDS = ("jinja2", "plotly")
+
+
+def check_output(output: Path | None, force: bool, endings: Sequence[str] = ()) -> None:
     """Refuse a file that cannot or should not be written, before anything is computed."""
     if output is None:
         return
-    if endings and output.suffix.lower() not in endings:
-        raise UsageError(f"cannot write {output}: the ending says the format", hint=hint or None)
+    if endings and output.suffix not in endings:
+        known = ", ".join(f"{ending} ({ENDINGS[ending]})" for ending in endings)
+        raise UsageError(f"cannot write {output}: the ending says the format", hint=f"use {known}")
+    missing = [name for name in PAGE_NEEDS if find_spec(name) is None] if output.suffix == ".html" else []
+    if missing:
+        raise MissingExtra(missing[0], "report", "an HTML page")
     if output.is_dir():
         raise UsageError(f"cannot write {output}: it is a directory")
     if output.exists() and not force:
@@ -39,6 +56,16 @@ def print_page(page: RenderableType) -> None:
     with console.capture() as drawn:
         console.print(page)
     print_text(drawn.get().removesuffix("\n"))
+
+
+def as_text(page: RenderableType, width: int = 100) -> str:
+    """A page of rich's as plain text, for a file."""
+    from rich.console import Console
+
+    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as drawn:
+        console.print(page)
+    return drawn.get()
 
 
 def print_text(text: str) -> None:

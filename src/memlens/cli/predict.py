@@ -61,7 +61,7 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Write to a file: .json, .txt, .memlens (every event) or .pickle (a torch snapshot).",
+    help="Write a file: .json, .txt, .html (a page), .memlens (every event), .pickle (a torch snapshot).",
 )
 @shared("--force")
 @click.pass_context
@@ -83,7 +83,7 @@ def command(
 
     Exit code 0: it fits (or no card was named). 1: it does not. 2: the call is wrong.
     """
-    check_output(output, force, *ENDINGS)
+    check_output(output, force, ENDINGS)
     given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if target.endswith(".py"):
         refuse(given - SCRIPT_OPTIONS - COMMON_OPTIONS, target, "a script says that itself, after --")
@@ -99,10 +99,7 @@ def command(
     return 1 if prediction.fits is False else 0
 
 
-ENDINGS = (
-    (".json", ".txt", ".memlens", ".pickle"),
-    "use .json, .txt, .memlens (for `memlens compare`) or .pickle (a torch snapshot)",
-)
+ENDINGS = (".json", ".txt", ".html", ".memlens", ".pickle")
 COMMON_OPTIONS = {"gpu", "memory", "steps", "alloc_conf"}
 SCRIPT_OPTIONS = {"max_seconds", "synthetic", "host_memory", "allow_writes", "show_output"}
 
@@ -189,6 +186,10 @@ def as_file(prediction: Prediction, ending: str) -> bytes:
         from memlens.records.snapshot_writer import dumps
 
         return dumps(prediction.trace)
+    if ending == ".html":
+        from memlens.render.report import to_html
+
+        return to_html(prediction.trace, prediction.target).encode()
     from memlens.render.prediction import to_text
 
     return to_text(prediction, width=100).encode()

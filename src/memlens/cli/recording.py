@@ -33,6 +33,12 @@ BACKENDS = {
     "posix": "rss",
     "tracemalloc": "python",
 }
+# what is made from a record, not recorded: the ending -> how
+DRAWN = {
+    **dict.fromkeys((".png", ".svg", ".pdf"), "memlens plot run.memlens -o {}"),
+    ".html": "memlens report run.memlens -o {}",
+    ".json": "memlens peak --json run.memlens",
+}
 _OPTIONS = [
     click.option(
         "-T", "--interval", type=float, default=0.1, show_default=True, help="Seconds between samples."
@@ -95,6 +101,12 @@ class Options:
     def sink(self) -> tuple[Path, OpenSink]:
         """The record's name and what opens it, by its extension; refuses to overwrite without --force."""
         path = self.output or folder.free_name()
+        if path.suffix.lower() in DRAWN:
+            way = DRAWN[path.suffix.lower()]
+            raise UsageError(
+                f"cannot record into {path}: a record is no {path.suffix} file",
+                hint=f"-o run.memlens, then {way.format(path)}",
+            )
         if path.exists() and not self.force:
             raise UsageError(
                 f"{path} exists and would be overwritten", hint="use --force, or another -o FILE"

@@ -28,7 +28,7 @@ def command(record: str | None, output: Path | None, force: bool) -> None:
     """
     (path,) = folder.resolve([record] if record else [])
     output = output or Path(f"{path.stem}.html")
-    check_output(output, force, (".html", ".htm"), "use .html")
+    check_output(output, force, (".html",))
     write(path, output)
 
 

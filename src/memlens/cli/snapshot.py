@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from memlens.allocator import from_snapshot, pool_use, verify
 from memlens.allocator.cause import before, causes
 from memlens.allocator.recording import document
-from memlens.cli.output import check_output, print_page
+from memlens.cli.output import as_text, check_output, print_page
+from memlens.errors import UsageError
 from memlens.model import Trace
+from memlens.records import kind_of
 from memlens.records.modules import module_uses
 from memlens.records.snapshot_writer import dumps
 from memlens.records.torch_snapshot import load_snapshot
@@ -40,7 +43,10 @@ def index_at(trace: Trace, seconds: float) -> int:
 @click.option("--device", type=click.IntRange(min=0), help="The device to show; the first that was recorded.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (schema memlens.snapshot/1).")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write JSON, or a snapshot if it ends in .pickle."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write a file: .json, .txt, .html (a page), .memlens, or .pickle (a snapshot again).",
 )
 @click.option("--force", is_flag=True, help="Replace the output file if it exists.")
 def command(
@@ -61,8 +67,10 @@ def command(
     memlens snapshot snapshot.pickle
     memlens snapshot snapshot.pickle --at 1.5 --top 20
     memlens snapshot snapshot.pickle --replay --json
+    memlens snapshot snapshot.pickle -o page.html
     """
-    check_output(output, force)
+    check_output(output, force, ENDINGS)
+    refuse_other_records(file)
     trace = load_snapshot(file, device)
     config = from_snapshot(trace.metadata["allocator_settings"])
     checked = verify(trace, config)
@@ -75,13 +83,49 @@ def command(
     shown = document(
         trace, held, pool_use(segments), found, checked, modules=modules, replay=replays, top=top
     )
-    text = json.dumps(shown, indent=2)
     if output is not None:
-        output.write_bytes(dumps(checked.trace) if output.suffix == ".pickle" else text.encode())
+        write(output, checked.trace, trace, shown, None if at is None else held.index, top)
         click.echo(f"wrote {output}")
     elif as_json:
-        click.echo(text)
+        click.echo(json.dumps(shown, indent=2))
     else:
         from memlens.render.snapshot import page
 
         print_page(page(shown))
+
+
+ENDINGS = (".json", ".txt", ".html", ".memlens", ".pickle")
+
+
+def refuse_other_records(file: Path) -> None:
+    """A record of another kind is named, with the commands that read it."""
+    kind = kind_of(file)
+    if kind is not None and kind.module != "torch_snapshot":
+        raise UsageError(
+            f"{file} is a {kind.name}, no torch snapshot",
+            hint="memlens report, plot, peak and compare read it",
+        )
+
+
+def write(
+    output: Path, sized: Trace, trace: Trace, shown: dict[str, Any], index: int | None, top: int
+) -> None:
+    """The file that the ending names. `sized` has every block at its true size, `trace` is what was shown."""
+    match output.suffix:
+        case ".pickle":
+            output.write_bytes(dumps(sized))
+        case ".memlens":
+            from memlens.records.native import save
+
+            save(trace, output)
+        case ".html":
+            from memlens.render.report import to_html
+
+            name = Path(shown["file"]).name
+            output.write_text(to_html(trace, name, index=index, top=top), encoding="utf-8")
+        case ".txt":
+            from memlens.render.snapshot import page
+
+            output.write_text(as_text(page(shown)), encoding="utf-8")
+        case _:
+            output.write_text(json.dumps(shown, indent=2), encoding="utf-8")

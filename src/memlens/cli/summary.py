@@ -58,7 +58,7 @@ def command(
     TARGET is timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, where the
     object is an nn.Module, a class or a function that makes one.
     """
-    check_output(output, force, (".csv", ".json", ".txt"), "use .csv, .json or .txt")
+    check_output(output, force, (".csv", ".json", ".txt"))
     check_together(depth, columns, sort, formulas, options["like"], as_json, output)
     from memlens.summaries.view import check_columns, check_sort
 

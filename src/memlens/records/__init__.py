@@ -37,17 +37,28 @@ def load(path: str | Path) -> Trace:
     Raises RecordError for a file that is none of them, or is truncated, damaged or hostile.
     """
     path = Path(path)
+    known, head = _sniff(path)
+    if known is not None:
+        trace: Trace = import_module(f"memlens.records.{known.module}").load(path)
+        return trace
+    if not head:
+        raise RecordError(f"{path} is empty")
+    names = ", ".join(known.name for known in FORMATS)
+    raise RecordError(f"{path} is of no format that memlens reads ({names}); it begins with {head[:8]!r}")
+
+
+def kind_of(path: str | Path) -> Format | None:
+    """The format of a file by its first bytes; None if it is no record. RecordError if it cannot be read."""
+    return _sniff(Path(path))[0]
+
+
+def _sniff(path: Path) -> tuple[Format | None, bytes]:
     try:
         with open(path, "rb") as file:
             head = file.read(_SNIFFED_BYTES)
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     for known in FORMATS:
-        module = import_module(f"memlens.records.{known.module}")
-        if module.sniff(head):
-            trace: Trace = module.load(path)
-            return trace
-    if not head:
-        raise RecordError(f"{path} is empty")
-    names = ", ".join(known.name for known in FORMATS)
-    raise RecordError(f"{path} is of no format that memlens reads ({names}); it begins with {head[:8]!r}")
+        if import_module(f"memlens.records.{known.module}").sniff(head):
+            return known, head
+    return None, head
