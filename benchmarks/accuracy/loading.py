@@ -3,9 +3,9 @@
 transformers 5.0 reads the checkpoint with four threads (`GLOBAL_WORKERS`, core_model_loading.py) in the order
 of the names. Each makes its float16 tensor on the card as soon as it begins; the main thread quantises in
 order. While one thread reads the embedding, the others run ahead, and float16 weights pile up on the card:
-they no longer fit into the block that was made for the 4-bit ones (`caching_allocator_warmup`), and the
-segments they take stay reserved. How far they get is a race: here every thread reads equally many bytes in the
-same time. Later versions (5.17 does) quantise one after the other: `threads=0`.
+they no longer fit into the block made for the 4-bit ones (`caching_allocator_warmup`), and the segments they
+take stay reserved. How far they get is a race: here every thread reads equally many bytes in the same time.
+Later versions (5.17 does) quantise one after the other: `threads=0`.
 """
 
 from __future__ import annotations
