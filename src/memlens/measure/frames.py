@@ -22,73 +22,97 @@ AFTER_COMPREHENSION = frozenset(
     "STORE_FAST STORE_NAME STORE_GLOBAL STORE_DEREF SWAP POP_TOP POP_ITER".split()
 )
 
-# A reading costs two system calls. A line that changed nothing PATIENCE times in a row is calm: while calm
-# lines follow each other, one reading per SPACING_NS serves them all. In 10 us the kernel hands out at most
-# some 100 KiB (it clears pages at about 10 GB/s), so that is how far a change can be put on a neighbouring
-# line; the lines around it are then read each time again, for twice as long, so it does not add up.
+# A reading costs two to four system calls, so a line earns to be read less often:
+# - A line after which memory was not less PATIENCE times in a row is steady: one system call tells that
+#   nothing grew (Meter.still), and that nothing was given back is read once per LOSS_SPACING_NS.
+# - A line that changed nothing PATIENCE times in a row is calm. While calm lines follow each other, one
+#   question per SPACING_NS serves them all. In 10 us the kernel hands out at most some 100 KiB (it clears
+#   pages at about 10 GB/s), so that is how far growth can be put on a neighbouring line.
+# Every AUDIT-th time a line is read all the same (a prime: page sizes and loops go by powers of two). One
+# that is then found to be neither loses its trust, and needs twice the PATIENCE to earn it again: it does not
+# add up.
+LOSS_SPACING_NS = 50_000
 SPACING_NS = 10_000
 PATIENCE = 64
 MOST_PATIENCE = 8192
+AUDIT = 31
 clock = time.perf_counter_ns
 
 
 class Row:
     """What one line did so far, and whether it has earned to be read less often."""
 
-    __slots__ = ("calm", "clean", "count", "increment", "patience", "peak", "top", "usage")
+    __slots__ = ("calm", "clean", "count", "increment", "kept", "patience", "peak", "steady", "top", "usage")
 
     def __init__(self) -> None:
         self.count = self.increment = self.peak = self.usage = self.top = 0
-        self.calm, self.clean, self.patience = False, 0, PATIENCE
+        self.calm, self.clean = False, 0  # ends in a row without a change
+        self.steady, self.kept = False, 0  # and without a loss
+        self.patience = PATIENCE
 
-    def judge(self, changed: bool) -> None:
-        """A reading around this line: so many without a change make it calm."""
-        if not changed:
-            self.clean += 1
-            if self.clean >= self.patience:
-                self.calm = True
-        else:
-            self.suspect()
-
-    def suspect(self) -> None:
-        """Something changed around this line: read it each time again, and for longer if it was calm."""
-        self.clean = 0
-        if self.calm:
-            self.calm = False
+    def judge(self, changed: bool, shrank: bool) -> None:
+        """A reading when this line ended: so many without a change make it calm, without a loss steady."""
+        if self.calm if changed else shrank and self.steady:
             self.patience = min(2 * self.patience, MOST_PATIENCE)
+        self.clean = 0 if changed else self.clean + 1
+        self.kept = 0 if shrank else self.kept + 1
+        self.calm, self.steady = self.clean >= self.patience, self.kept >= self.patience
+
+    def went_well(self) -> None:
+        """Nothing grew while this line ran."""
+        self.clean += 1
+        self.calm = self.clean >= self.patience
 
 
 class Gauge:
     """A meter in use: its readings go to the line on top in every thread, peaks included."""
 
-    __slots__ = ("look", "meter", "now", "skipped", "spare", "tops", "watcher", "when")
+    __slots__ = ("asked", "look", "meter", "now", "shrank", "spare", "still", "tops", "watcher", "when")
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.watcher = meter.start()
-        self.look = meter.look
+        self.look, self.still = meter.look, meter.still
         self.tops: dict[int, Open] = {}
-        self.skipped: list[Row] = []  # calm lines that ran since the last reading
-        self.spare: tuple[int, ...] = ()  # keeps blocks for our integers, so that they touch no new page
-        self.now = self.when = 0  # the last reading, and the clock then
+        # Blocks for what the next reading makes, so that it touches no page before the program does.
+        self.spare: object = None
+        self.now = self.when = self.asked = 0  # the last reading, and the clock then and at the last question
+        self.shrank = False  # whether it was less than the one before
 
     def close(self) -> None:
         self.meter.stop(self.watcher)
 
     def read(self) -> bool:
         """Set `now` to what is in use, tell peaks to the open lines; True where anything changed."""
-        now, high = self.look(self.watcher)
-        before, self.now, self.when = self.now, now, clock()
-        changed = now != before or high > now
-        if changed:
-            if high > now or len(self.tops) > 1:
-                for top in list(self.tops.values()):
-                    if high > top.high:
-                        top.high = high
-            for row in self.skipped:
-                row.suspect()
-        self.skipped.clear()
+        self.spare = None
+        pair = self.look(self.watcher)
+        now, high = pair
+        before, self.now = self.now, now
+        self.when = self.asked = clock()
+        changed, self.shrank = now != before or high > now, now < before
+        if changed and (high > now or len(self.tops) > 1):
+            for top in list(self.tops.values()):
+                if high > top.high:
+                    top.high = high
+        n = now + 256  # ints below are made once for all
+        self.spare = (pair, n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, n + 8, n + 9, n + 10, n + 11)
         return changed
+
+    def trusts(self, row: Row) -> bool:
+        """Whether a steady line that ends needs no reading."""
+        now = clock()
+        since_read, since_asked = now - self.when, now - self.asked  # both live: see `spare`
+        if since_read >= LOSS_SPACING_NS or not row.count % AUDIT:
+            return False
+        if not row.calm or since_asked >= SPACING_NS:
+            if not self.still():
+                return False
+            del since_read, since_asked
+            self.asked = now
+            row.went_well()
+        if self.now > row.usage:
+            row.usage = self.now
+        return True
 
 
 class Table:
@@ -125,10 +149,9 @@ class Open:
         """The frame begins, or goes on after a yield or an await."""
         thread, gauge, table = get_ident(), self.gauge, self.table
         entry = table.entry
-        if not entry.calm or clock() - gauge.when >= SPACING_NS:
-            entry.judge(gauge.read())
-        else:
-            gauge.skipped.append(entry)
+        entry.count += 1
+        if not (entry.steady and gauge.trusts(entry)):
+            entry.judge(gauge.read(), gauge.shrank)
         now, running = gauge.now, table.running
         self.outer, self.same, self.thread = gauge.tops.get(thread), running.get(thread), thread
         if self.same is not None and self.same.row is not None:
@@ -142,28 +165,30 @@ class Open:
         """A line begins, and the one before it ends."""
         gauge, row = self.gauge, self.row
         begun = self.table.rows.get(number)
-        if row is not None and row.calm and begun is not None and begun.calm:
-            if clock() - gauge.when < SPACING_NS and self.thread >= 0:
-                gauge.skipped.append(begun)
-                begun.count += 1
-                self.row = begun
-                return
-        elif begun is None:
+        if begun is None:
             begun = self.table.rows[number] = self.table.new_row()
+        begun.count += 1
+        if (
+            row is not None
+            and row.steady
+            and self.start == gauge.now >= self.high  # no reading since, in a call, left more to write down
+            and self.thread >= 0
+            and gauge.trusts(row)
+        ):
+            self.row = begun
+            return
         if self.thread < 0:  # thrown into, or entered before anybody looked
             self.enter()
-        gauge.spare = ()
         changed = gauge.read()
         self.table.reads += 1
         now = gauge.now
-        if row is not None:
-            row.judge(changed)
-            self.settle(row, now)
-        begun.count += 1
         self.row = begun
+        if row is None:  # the first line begins where the call did, so that the increments add up
+            return
+        row.judge(changed, gauge.shrank)
+        self.settle(row, now)
         self.start = self.base = now
         self.high = 0
-        gauge.spare = tuple(range(now, now + 8))
 
     def settle(self, row: Row, now: int) -> None:
         """Write what happened since the line began into its row."""
@@ -186,8 +211,8 @@ class Open:
         if thread < 0:
             return
         if row is not None:
-            if not row.calm or clock() - gauge.when >= SPACING_NS:
-                row.judge(gauge.read())
+            if not (row.steady and gauge.trusts(row)):
+                row.judge(gauge.read(), gauge.shrank)
                 self.table.reads += 1
             self.settle(row, gauge.now)
         outer, same, running = self.outer, self.same, self.table.running

@@ -16,11 +16,12 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from memlens.errors import UsageError
 from memlens.measure import rss
 
+STATM_BYTES = 24  # 10 digits of pages mapped, 12 resident; asked for more, Python would copy what it got
 CLEAR_REFS = "/proc/self/clear_refs"
 SAMPLE_SECONDS = 0.001
 
@@ -35,7 +36,10 @@ class Watcher:
 
 
 class Meter(Protocol):
-    """What line profiles read. `look` is (in use now, highest since this watcher's last look)."""
+    """What line profiles read. `look` is (in use now, highest since this watcher's last look).
+
+    `still` is a cheaper question: True where nothing can have grown since the last look, by anybody.
+    """
 
     name: str
     exact: bool
@@ -43,6 +47,7 @@ class Meter(Protocol):
     def start(self) -> Watcher: ...
     def stop(self, watcher: Watcher) -> None: ...
     def look(self, watcher: Watcher) -> tuple[int, int]: ...
+    def still(self) -> bool: ...
 
 
 class Watched:
@@ -77,6 +82,10 @@ class Watched:
             if high > watcher.high:
                 watcher.high = high
 
+    def still(self) -> bool:
+        """Nobody knows without a look."""
+        return False
+
     def open(self) -> None:
         """Before the first watcher."""
 
@@ -102,7 +111,9 @@ class HighWaterMeter(Watched):
         self._clear_refs = clear_refs
         self._text, self._page = rss.kept_reader(rss.STATM), rss.PAGE_BYTES
         self._status = rss.kept_reader("/proc/self/status")
-        self._mark = self._faults = self._floor = 0
+        self._mark = self._floor = 0
+        self._minor = self._major = -1  # page faults, when last looked at
+        self._held: list[Any] = [None, None, None]
         self.highest_bytes = 0  # of this process's life: the resets would otherwise hide it
         self.open()
 
@@ -113,11 +124,11 @@ class HighWaterMeter(Watched):
 
     def open(self) -> None:
         self.highest_bytes = max(self.highest_bytes, self._status_mark())
-        self._reset(int(self._text(64).split(None, 2)[1]) * self._page)
+        self._reset(self._resident())
         # what the process was before exec counts in ru_maxrss for ever, and hides marks below it
         peak = self._usage(0).ru_maxrss * 1024
         self._floor = peak if peak > self._status_mark() + (1 << 20) else 0
-        self._faults = -1
+        self._minor = -1
 
     def _reset(self, now: int) -> None:
         if self._mark > self.highest_bytes:
@@ -134,15 +145,31 @@ class HighWaterMeter(Watched):
         """VmHWM, in bytes."""
         return int(self._status(4096).split(b"VmHWM:", 1)[1].split(None, 1)[0]) * 1024
 
+    # What a reading makes is held until the next reading needs its blocks. Out of fresh ones it would now
+    # and then be the first to touch a page that the program is about to use, and put it on another line.
+
+    def still(self) -> bool:
+        held = self._held
+        held[0] = None
+        usage = held[0] = self._usage(0)
+        return bool(usage[6] == self._minor and usage[7] == self._major)
+
+    def _resident(self) -> int:
+        held = self._held
+        held[1] = held[2] = None
+        text = held[1] = self._text(STATM_BYTES)
+        fields = held[2] = text.split(None, 2)
+        return int(fields[1]) * self._page
+
     def look(self, watcher: Watcher) -> tuple[int, int]:
-        now = int(self._text(64).split(None, 2)[1]) * self._page
-        usage = self._usage(0)
-        faults = usage[6] + usage[7]  # minor and major
-        if faults != self._faults:
+        now, held = self._resident(), self._held
+        held[0] = None
+        usage = held[0] = self._usage(0)
+        if usage[6] != self._minor or usage[7] != self._major:
             # The page that was touched may have been by the objects made above, out of blocks that the
             # program's line left on the brink of a page: read again, so that it counts for that line.
-            now = int(self._text(64).split(None, 2)[1]) * self._page
-            self._faults = faults
+            now = self._resident()
+            self._minor, self._major = usage[6], usage[7]
             high = usage[2] * 1024
             if high == self._floor:
                 high = self._status_mark()

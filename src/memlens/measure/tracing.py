@@ -165,6 +165,9 @@ class SetTrace(Watch):
     def __init__(self, frames: Frames) -> None:
         super().__init__(frames)
         self.raised: set[int] = set()
+        self.open = frames.open
+        # kept: one made for each event would be the first to touch pages of the program's objects
+        self.local = self.on_event
         self._before: list[tuple[Any, Any]] = []
 
     def watch(self, codes: Iterable[CodeType], discoverer: Discover | None = None) -> None:
@@ -212,12 +215,12 @@ class SetTrace(Watch):
             return None
         if code.co_flags & PAUSES and key in self.frames.open:
             self.frames.go_on(key)
-            return self.on_event
-        return self.on_event if self.frames.begin(code, key) is not None else None
+            return self.local
+        return self.local if self.frames.begin(code, key) is not None else None
 
     def on_event(self, frame: FrameType, event: str, arg: object) -> Any:
         if event == "line":
-            state = self.frames.open.get(id(frame))
+            state = self.open.get(id(frame))
             while state is not None:
                 state.line(frame.f_lineno)
                 state = state.also
@@ -227,12 +230,12 @@ class SetTrace(Watch):
             else:
                 self.frames.end(id(frame))
                 self.raised.discard(id(frame))
-            return self.on_event
+            return self.local
         if self.raised:
             self.raised.discard(id(frame))
         if event == "exception":
             self.raised.add(id(frame))
-        return self.on_event
+        return self.local
 
 
 def pauses(frame: FrameType) -> bool:
