@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,10 @@ import pytest
 
 pytest.importorskip("IPython")
 pytest.importorskip("torch")
-from IPython.core.interactiveshell import InteractiveShell
 
 import memlens
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "memlens")
-    yield shell
-    shell.history_manager.end_session()
-    InteractiveShell.clear_instance()
 
 
 CELL = """

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("IPython")
-from IPython.core.interactiveshell import InteractiveShell
 
 CLASSIC = re.compile(r"peak memory: \d+\.\d\d MiB, increment: -?\d+\.\d\d MiB\n")
 
@@ -24,15 +22,9 @@ def fresh(size: int) -> mmap.mmap:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "memlens")
+def shell(shell: Any) -> Any:
     shell.user_ns["fresh"] = fresh
-    yield shell
-    shell.history_manager.end_session()
-    InteractiveShell.clear_instance()
+    return shell
 
 
 def run(shell: Any, code: str) -> Any:
