@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from memlens.simulation.nested import tensors_in
 from memlens.summaries.nodes import Saved
-from memlens.summaries.record import Recorder, tensors_in
+from memlens.summaries.record import Recorder
 
 
 def find_held(recorder: Recorder, returned: list[Any]) -> None:

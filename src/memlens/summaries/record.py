@@ -5,14 +5,14 @@ Every call is a node. Operators that torch.nn's own layers call belong to the la
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from memlens.model import Alloc
+from memlens.simulation.nested import tensors_in
 from memlens.summaries.macs import count_macs
 from memlens.summaries.nodes import Call, Node, Output, Saved, Spec
 
@@ -21,25 +21,6 @@ if TYPE_CHECKING:
     from memlens.simulation.session import Simulation
 
 _no_modes = torch._C.DisableTorchFunction
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Every tensor in what a module takes or returns: tuples, lists, dicts, dataclasses.
-
-    >>> [t.shape[0] for t in tensors_in({"a": torch.ones(2), "b": [torch.ones(3), None]})]
-    [2, 3]
-    """
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for item in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, item.name))
 
 
 def spec(tensor: Tensor) -> Spec:

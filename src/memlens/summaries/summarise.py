@@ -23,10 +23,11 @@ from memlens.scenarios.target import Built, Target, find_target
 from memlens.scenarios.training import autocast, check_call, forward, materialise
 from memlens.simulation import simulate
 from memlens.simulation.mixing import is_mix
+from memlens.simulation.nested import tensors_in
 from memlens.summaries.call import GPU, as_call, batch_bytes, describe, moved
 from memlens.summaries.held import find_held
 from memlens.summaries.like import TOOLS, build_likes
-from memlens.summaries.record import Recorder, tensors_in
+from memlens.summaries.record import Recorder
 from memlens.summaries.rows import build_rows, build_totals
 from memlens.summaries.summary import Summary
 from memlens.summaries.watch import watching
