@@ -28,6 +28,7 @@ _PUBLIC: dict[str, str] = {
     "max_batch_size": "memlens.advice.advise",
     "Script": "memlens.scenarios.script",
     "predict_script": "memlens.scenarios.script",
+    "advise_script": "memlens.advice.scripts",
     "summary": "memlens.compat.summary",
     "MemTracker": "memlens.integrations.tracker",
     "track": "memlens.integrations.tracker",

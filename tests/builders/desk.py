@@ -39,13 +39,14 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=1)
 parser.add_argument("--lr", type=float, default=0.1)
 options = parser.parse_args()
+batch_size = 64
 device = "cuda" if torch.cuda.is_available() else "cpu"
 model = torch.nn.Linear(1024, 1024).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
 for epoch in range(options.epochs):
     for batch in range(100):
         optimizer.zero_grad()
-        model(torch.randn(64, 1024, device=device)).square().mean().backward()
+        model(torch.randn(batch_size, 1024, device=device)).square().mean().backward()
         optimizer.step()
 """
 NET = """

@@ -117,3 +117,24 @@ def test_wrong_calls(arguments: tuple[str, ...], message: str) -> None:
     error = run("net.py:make_net", *arguments).exception
     assert isinstance(error, MemlensError)
     assert message in str(error)
+
+
+def test_a_script(tmp_path: Path) -> None:
+    """Its own arguments follow `--`; what has no meaning for it is refused; what is advised is shown."""
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\nnet = torch.nn.Linear(4096, int(sys.argv[1])).cuda()\n"
+        "optimizer = torch.optim.AdamW(net.parameters())\nfor step in range(9):\n"
+        "    loss = net(torch.ones(4, 4096, device='cuda')).sum()\n    optimizer.zero_grad()\n"
+        "    loss.backward()\n    optimizer.step()\n"
+    )
+    result = run("train.py", "--memory", "2GiB", "--same-result", "--json", "--", "4096")
+    assert result.return_value == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["target"] == "train.py 4096"
+    names = [item["name"] for item in found["advice"]]
+    assert names[0] == "fused-optimizer"
+    assert {item["name"] for item in found["refused"]} >= {"micro-batch"}
+    wrong = run("train.py", "--gpu", "T4", "--batch-size", "4").exception
+    assert "--batch-size has no meaning for train.py" in str(wrong)
+    wrong = run("net.py:make_net", "--gpu", "T4", "--batch-arg", "n").exception
+    assert "--batch-arg has no meaning for net.py:make_net" in str(wrong)

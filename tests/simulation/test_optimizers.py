@@ -91,11 +91,11 @@ def test_lbfgs_keeps_its_history() -> None:
         assert torch.cuda.memory_allocated() - start >= 3 * 4 * MIB
 
 
-def _second_step_peak(**options) -> int:
-    """Bytes above the start of Adam's second step on 100 parameters of 1 MiB."""
+def _second_step_peak(name: str = "Adam", **options) -> int:
+    """Bytes above the start of an optimizer's second step on 100 parameters of 1 MiB."""
     with memlens.simulate(gpu="A100 40GB"):
         parameters = [nn.Parameter(torch.empty(512, 512, device="cuda")) for _ in range(100)]
-        optimizer = _step("Adam", parameters, **options)
+        optimizer = _step(name, parameters, **options)
         start = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         optimizer.step()
@@ -115,6 +115,11 @@ def test_the_loop_needs_a_parameters_worth() -> None:
 def test_fused_needs_nothing() -> None:
     """One kernel updates in place."""
     assert _second_step_peak(fused=True) == 0
+
+
+def test_fused_sgd_needs_nothing() -> None:
+    """The same of SGD, whose kernel torch has no meta version of."""
+    assert _second_step_peak("SGD", momentum=0.9, fused=True) == 0
 
 
 @pytest.mark.parametrize(

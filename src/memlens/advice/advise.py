@@ -61,8 +61,12 @@ def advise(
     bench.scenario = replace(bench.scenario, edits=replace(bench.scenario.edits, set_to_none=set_to_none))
     look = Look()
     base = bench.predict(bench.scenario, "as it is", look)
-    card = _simulated_card(bench)
-    facts = look.facts(bench.scenario, base, card)
+    return ranked_advice(look.facts(bench.scenario, base, simulated_card(bench)), bench, same_result)
+
+
+def ranked_advice(facts: Facts, bench: Bench, same_result: bool) -> Advice:
+    """Every change that the facts suggest, simulated and ranked; several at once where one is not enough."""
+    base = facts.base
     tried = _try_all(facts, bench, same_result)
     ranked = [(c, o) for c, o in tried if _worth(base, o)]
     advised = [_advised(change, outcome, base) for change, outcome in ranked]
@@ -99,12 +103,17 @@ def largest_batch(
             "an input was given as a tensor, batch and all, so there is no batch to search for",
             hint="give the shape of one sample: inputs='3x224x224'",
         )
-    whole = _simulated_card(bench).memory_bytes
+    return searched(bench, margin)
+
+
+def searched(bench: Bench, margin: str | int | float) -> Advice:
+    """The largest batch that leaves `margin` of the card, and what is predicted with it."""
+    whole = simulated_card(bench).memory_bytes
     margin_bytes = read_margin(margin, whole)
     bench.memory_bytes = whole - margin_bytes
-    found = largest(bench, bench.scenario, bench.memory_bytes, margin_bytes)
+    found = largest(bench, bench.memory_bytes, margin_bytes)
     bench.memory_bytes = whole
-    base = bench.predict(replace(bench.scenario, batch_size=max(found.batch_size, 1)), "the answer")
+    base = bench.predict(bench.with_batch(max(found.batch_size, 1)), "the answer")
     return Advice(base, (), largest_batch=found, simulated=bench.simulated)
 
 
@@ -153,7 +162,7 @@ def _bench(
     return Bench(found, checked, card, memory_bytes, progress or (lambda text: None))
 
 
-def _simulated_card(bench: Bench) -> Gpu:
+def simulated_card(bench: Bench) -> Gpu:
     if bench.card is not None:
         return with_memory(bench.card, bench.memory_bytes)
     return custom_gpu(bench.memory_bytes) if bench.memory_bytes is not None else find_gpu(REFERENCE)
@@ -163,12 +172,13 @@ def _try_all(facts: Facts, bench: Bench, same_result: bool) -> list[tuple[Change
     """Every change that the table proposes, then those that are searched for."""
     found: list[tuple[Change, Outcome]] = []
     proposed = [change for proposer in TABLE for change in proposer(facts)]
-    for change in proposed:
-        if same_result and change.changes_result:
-            continue
+    wanted = [change for change in proposed if not (same_result and change.changes_result)]
+    for change in wanted:
         if change.name == "expandable-segments":
             config = change.apply(facts.scenario).alloc_conf
-            bench.learn(change, replayed(facts.base, facts.gpu, config or ""))
+            bench.learn(change.name, replayed(facts.base, facts.gpu, config or ""))
+    bench.prepare(wanted)
+    for change in wanted:
         _add(found, change, bench)
     if facts.base.fits is False:
         _add(found, find_plan(facts, bench), bench)

@@ -19,7 +19,7 @@ PARTS_SIMULATED = 4
 FitsAt = Callable[[int], tuple[bool, int | None]]  # batch size -> fits, and process bytes where known
 
 
-def search(fits_at: FitsAt, memory_bytes: int, most: int = MOST_SAMPLES) -> tuple[int, bool]:
+def search(fits_at: FitsAt, memory_bytes: int, most: int = MOST_SAMPLES, first: int = 1) -> tuple[int, bool]:
     """The largest batch that fits, such that one more does not; 0 if not even 1 does. True if at `most`.
 
     Memory grows nearly in proportion to the batch, so the line through the last two points guesses best;
@@ -30,7 +30,7 @@ def search(fits_at: FitsAt, memory_bytes: int, most: int = MOST_SAMPLES) -> tupl
     """
     tried: dict[int, int] = {}
     low, high = 0, most + 1  # low fits (or is 0), high does not
-    guess, steps = 1, 0
+    guess, steps = min(first, most), 0
     while high - low > 1:
         fits, process = fits_at(guess)
         steps += 1
@@ -59,16 +59,16 @@ def _on_the_line(points: list[tuple[int, int]], low: int, memory_bytes: int) -> 
     return x1 + (memory_bytes - y1) * (x2 - x1) // (y2 - y1) if y2 > y1 else None
 
 
-def largest(bench: Bench, scenario: Scenario, memory_bytes: int, margin_bytes: int) -> LargestBatch:
-    """The largest batch of `scenario` on a card that is smaller by the margin."""
+def largest(bench: Bench, memory_bytes: int, margin_bytes: int) -> LargestBatch:
+    """The largest batch on a card that is smaller by the margin."""
     known: dict[int, Outcome] = {}
 
     def fits_at(size: int) -> tuple[bool, int | None]:
-        predicted = bench.predict(replace(scenario, batch_size=size), f"batch {size}")
+        predicted = bench.predict(bench.with_batch(size), f"batch {size}")
         known[size] = Outcome(predicted.peak.process_bytes, 0, predicted.fits)
         return bool(predicted.fits), predicted.peak.process_bytes
 
-    size, capped = search(fits_at, memory_bytes)
+    size, capped = search(fits_at, memory_bytes, first=bench.first_batch)
     after = known.get(size + 1)
     return LargestBatch(
         size,
@@ -88,6 +88,7 @@ def parts_of(facts: Facts, parts: int) -> Change:
             f"for part in batch.split({size}):\n    outputs = model(part)",
             f"{parts} smaller passes in place of one",
             lambda scenario: replace(scenario, batch_size=size), group="batch", detail=f" {size}",
+            about=(size, 1),
         )  # fmt: skip
     whole = facts.scenario.accumulate * parts
 
@@ -105,6 +106,7 @@ def parts_of(facts: Facts, parts: int) -> Change:
         changes_result=facts.has_batch_norm,
         group="batch",
         detail=f" {size}",
+        about=(size, min(whole, PARTS_SIMULATED)),
     )
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from memlens.advice.change import Change
 from memlens.advice.look import Look
 from memlens.advice.result import Refused
-from memlens.allocator import parse_config, replay
+from memlens.allocator import AllocatorConfig, parse_config, replay
 from memlens.devices import Gpu
 from memlens.errors import MemlensError
+from memlens.model import Trace
 from memlens.scenarios.conclusion import conclude
 from memlens.scenarios.predict import simulate_scenario
 from memlens.scenarios.prediction import Prediction
-from memlens.scenarios.scenario import Scenario
 from memlens.scenarios.target import Target
 
 
@@ -31,12 +32,13 @@ class Outcome:
 class Bench:
     """One target on one card. Outcomes are kept by the names of the changes that led to them."""
 
-    target: Target
-    scenario: Scenario
+    target: Target | None  # None where the scenario says it all
+    scenario: Any  # a Scenario; of a script, a Script
     card: Gpu | None
     memory_bytes: int | None
     progress: Callable[[str], None]
     simulated: int = 0
+    first_batch: int = 1  # where the search for the largest batch begins
     refused: list[Refused] = field(default_factory=list)
     _known: dict[tuple[str, ...], Outcome | None] = field(default_factory=dict)
 
@@ -44,8 +46,9 @@ class Bench:
     def asked(self) -> bool:
         return self.card is not None or self.memory_bytes is not None
 
-    def predict(self, scenario: Scenario, saying: str, look: Look | None = None) -> Prediction:
+    def predict(self, scenario: Any, saying: str, look: Look | None = None) -> Prediction:
         """Simulate `scenario`, and say on the way what for."""
+        assert self.target is not None
         self.simulated += 1
 
         def progress(text: str) -> None:
@@ -60,21 +63,33 @@ class Bench:
         key = tuple(sorted(change.name + change.detail for change in changes))
         if key not in self._known:
             scenario = self.scenario
-            for change in changes:
-                scenario = change.apply(scenario)
-            self._known[key] = self._try(scenario, " + ".join(change.name for change in changes))
+            self._known[key] = self._try(scenario, changes)
         return self._known[key]
 
-    def _try(self, scenario: Scenario, name: str) -> Outcome | None:
+    def prepare(self, changes: Sequence[Change]) -> None:
+        """These will be asked for, each by itself: a bench that can simulate several at once does so now."""
+
+    def changed(self, scenario: Any, change: Change) -> Any:
+        """`scenario` with one more change."""
+        return change.apply(scenario)
+
+    def with_batch(self, size: int) -> Any:
+        """The scenario with another batch."""
+        return replace(self.scenario, batch_size=size)
+
+    def _try(self, scenario: Any, changes: tuple[Change, ...]) -> Outcome | None:
+        name = " + ".join(change.name for change in changes)
         try:
+            for change in changes:
+                scenario = self.changed(scenario, change)
             return summed(self.predict(scenario, name))
         except MemlensError as error:
             self.refused.append(Refused(name, error.message))
             return None
 
-    def learn(self, change: Change, outcome: Outcome) -> None:
-        """An outcome that was found without simulating."""
-        self._known[(change.name + change.detail,)] = outcome
+    def learn(self, name: str, outcome: Outcome) -> None:
+        """An outcome of one change that was found without simulating."""
+        self._known[(name,)] = outcome
 
 
 def summed(prediction: Prediction) -> Outcome:
@@ -85,12 +100,16 @@ def summed(prediction: Prediction) -> Outcome:
 def replayed(base: Prediction, gpu: Gpu, alloc_conf: str) -> Outcome:
     """The same allocations under another setting of the allocator: what it reserves is all that changes."""
     config = parse_config(alloc_conf)
-    again = conclude(
-        replay(base.trace, config), gpu, config, asked=base.fits is not None, target=base.target,
+    return summed(concluded_again(base, replay(base.trace, config), gpu, config))
+
+
+def concluded_again(base: Prediction, trace: Trace, gpu: Gpu, config: AllocatorConfig) -> Prediction:
+    """What is said of the same run when its allocations were placed anew."""
+    return conclude(
+        trace, gpu, config, asked=base.fits is not None, target=base.target,
         scenario=base.scenario, operators=base.operators, elapsed_seconds=base.elapsed_seconds,
         versions=(base.memlens, base.torch),
     )  # fmt: skip
-    return summed(again)
 
 
 def with_memory(gpu: Gpu, memory_bytes: int | None) -> Gpu:

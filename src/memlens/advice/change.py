@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from memlens.advice.facts import Facts
 from memlens.scenarios.edits import ModelEdit
@@ -15,6 +16,7 @@ class Change:
     """A scenario made into another one.
 
     `what` finishes the sentence "it would fit with ...", `how` is code, `cost` says what is paid for it.
+    `about` is what the change is about (blocks, a layer, a size): what a script is told to change.
     `changes_result` is true where training would not give the same weights, rounding apart. Of a `group`
     only one makes sense at a time; a change without one goes with everything.
     """
@@ -23,10 +25,11 @@ class Change:
     what: str
     how: str
     cost: str
-    apply: Callable[[Scenario], Scenario]
+    apply: Callable[[Any], Any]  # a Scenario into another
     changes_result: bool = False
     group: str = ""
     detail: str = ""  # what tells two changes of one name apart, such as the blocks of a plan
+    about: Any = None
 
 
 Proposer = Callable[[Facts], Iterator[Change]]

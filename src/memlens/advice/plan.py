@@ -66,6 +66,7 @@ def plan_change(facts: Facts, chosen: tuple[int, ...]) -> Change:
         with_model_edit(lambda model: checkpoint_these(model, paths)),
         changes_result=facts.blocks_have_batch_norm,
         group="activations",
+        about=paths,
         detail=" " + ",".join(map(str, chosen)),
     )
 

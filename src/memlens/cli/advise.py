@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from memlens.cli.options import shared
+from memlens.cli.options import SCRIPT_OPTIONS, check_target, shared
 from memlens.cli.output import check_output, print_page
 from memlens.errors import UsageError
 
@@ -23,6 +23,7 @@ EXAMPLE = """
 memlens advise net.py:make_model --input 3x224x224 --batch-size 64 --gpu 3060
 memlens advise hf:config.json --seq-len 4096 --memory 24GiB --same-result
 memlens advise timm:vit_large_patch16_224 --gpu 4090 --largest-batch
+memlens advise train.py --gpu T4 -- --epochs 3 --lr 0.1
 """
 
 
@@ -32,6 +33,7 @@ memlens advise timm:vit_large_patch16_224 --gpu 4090 --largest-batch
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: what saves most.")
 @shared("--memory")
 @click.option("--largest-batch", is_flag=True, help="Only the largest batch that fits.")
@@ -53,6 +55,8 @@ memlens advise timm:vit_large_patch16_224 --gpu 4090 --largest-batch
 @click.option("--grad-checkpointing", is_flag=True, help="The blocks are recomputed in backward already.")
 @click.option("--keeps-gradients", is_flag=True, help="The loop calls zero_grad(set_to_none=False).")
 @shared("--alloc-conf", "--model-arg")
+@click.option("--batch-arg", metavar="NAME", help="Of a script: its argument or constant for the batch size.")
+@shared("--max-seconds", "--synthetic", "--host-memory")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file: .json or .txt.")
 @shared("--force")
@@ -60,6 +64,8 @@ memlens advise timm:vit_large_patch16_224 --gpu 4090 --largest-batch
 def command(
     ctx: click.Context,
     /,
+    target: str,
+    arguments: tuple[str, ...],
     as_json: bool,
     output: Path | None,
     force: bool,
@@ -68,7 +74,8 @@ def command(
 ) -> int:
     """Say what would make training or running TARGET fit a card, each change simulated.
 
-    TARGET is what `memlens predict` takes, except a script.
+    TARGET is what `memlens predict` takes. A script is run once for each change, which is made from outside;
+    its own ARGUMENTS follow after --.
 
     Exit code 0: it fits, as it is or with what was found. 1: nothing found. 2: the call is wrong.
     """
@@ -78,15 +85,46 @@ def command(
     if wrong:
         names = " and ".join("--" + name.replace("_", "-") for name in sorted(wrong))
         raise UsageError(f"{names} has no meaning with{'' if largest_batch else 'out'} --largest-batch")
-    found = run(largest_batch, **options)
+    if check_target(target, arguments, given, "advise"):
+        found = run_script(largest_batch, target, arguments, **options)
+    else:
+        mine = {name: value for name, value in options.items() if name not in SCRIPT_OPTIONS}
+        found = run(largest_batch, target, **mine)
     write(found, as_json, output)
     return 1 if found.found is False else 0
 
 
+def run_script(
+    only_batch: bool,
+    target: str,
+    arguments: tuple[str, ...],
+    *,
+    host_memory: str | None,
+    margin: str,
+    same_result: bool,
+    **options: Any,
+) -> Advice:
+    """Advice for a script, and its progress on stderr."""
+    from memlens.advice.scripts import advise_script, largest_batch_of_script
+    from memlens.cli.progress import Progress
+    from memlens.scenarios.script import Script
+    from memlens.units import parse_bytes
+
+    script = Script(
+        target, arguments, max_seconds=options["max_seconds"], synthetic=options["synthetic"],
+        host_memory=parse_bytes(host_memory) if host_memory else None,
+    )  # fmt: skip
+    call = {name: options[name] for name in ("gpu", "memory", "alloc_conf", "batch_arg")}
+    with Progress() as progress:
+        if only_batch:
+            return largest_batch_of_script(script, margin=margin, progress=progress, **call)
+        return advise_script(script, same_result=same_result, progress=progress, **call)
+
+
 def run(
     only_batch: bool,
-    /,
     target: str,
+    /,
     *,
     inputs: tuple[str, ...],
     optimizer_arg: tuple[str, ...],

@@ -56,9 +56,45 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "NAME=VALUE",
         "help": "Argument of the factory. Repeatable.",
     },
+    "--max-seconds": {
+        "default": 300.0,
+        "show_default": True,
+        "help": "Of a script: stop with what was learned by then.",
+    },
+    "--synthetic": {"is_flag": True, "help": "Of a script: feed made-up data where its own is missing."},
+    "--host-memory": {
+        "callback": with_unit,
+        "metavar": "SIZE",
+        "help": "Of a script: host memory it may take.",
+    },
     "--force": {"is_flag": True, "help": "Overwrite the output file."},
 }
+# what only a script has, and what says the same of a script and of a model
+SCRIPT_OPTIONS = {"max_seconds", "synthetic", "host_memory", "allow_writes", "show_output", "batch_arg"}
+COMMON_OPTIONS = {
+    "gpu", "memory", "steps", "alloc_conf", "largest_batch", "margin", "same_result"
+}  # fmt: skip
 _PARAMETERS = {"--input": "inputs"}  # where the Python name is another
+
+
+def refuse(wrong: set[str], target: str, hint: str) -> None:
+    """An option without effect is an error."""
+    if wrong:
+        names = " and ".join(
+            "--" + name.rstrip("s" if name == "inputs" else "").replace("_", "-") for name in sorted(wrong)
+        )
+        raise UsageError(f"{names} has no meaning for {target}", hint=hint)
+
+
+def check_target(target: str, arguments: tuple[str, ...], given: set[str], command: str) -> bool:
+    """Whether the target is a script; options and arguments that mean nothing for it are refused."""
+    if target.endswith(".py"):
+        refuse(given - SCRIPT_OPTIONS - COMMON_OPTIONS, target, "a script says that itself, after --")
+        return True
+    refuse(given & SCRIPT_OPTIONS, target, f"it is for scripts: memlens {command} train.py")
+    if arguments:
+        raise UsageError(f"{target} takes no arguments: {' '.join(arguments)}", hint="--model-arg NAME=VALUE")
+    return False
 
 
 def shared(*names: str) -> Callable[[F], F]:

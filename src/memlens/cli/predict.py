@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from memlens.cli.options import shared, with_unit
+from memlens.cli.options import SCRIPT_OPTIONS, check_target, shared
 from memlens.cli.output import check_output, print_page
 from memlens.errors import UsageError
 
@@ -47,13 +47,7 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
     "--steps", default=2, show_default=True, help="Steps to simulate; the peak settles in the second."
 )
 @shared("--alloc-conf", "--model-arg")
-@click.option(
-    "--max-seconds", default=300.0, show_default=True, help="Of a script: stop with what was learned by then."
-)
-@click.option("--synthetic", is_flag=True, help="Of a script: feed made-up data where its own is missing.")
-@click.option(
-    "--host-memory", callback=with_unit, metavar="SIZE", help="Of a script: host memory it may take."
-)
+@shared("--max-seconds", "--synthetic", "--host-memory")
 @click.option("--allow-writes", is_flag=True, help="Of a script: let it write files where it wants.")
 @click.option("--show-output", is_flag=True, help="Of a script: show what it printed, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -85,32 +79,15 @@ def command(
     """
     check_output(output, force, ENDINGS)
     given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    if target.endswith(".py"):
-        refuse(given - SCRIPT_OPTIONS - COMMON_OPTIONS, target, "a script says that itself, after --")
+    if check_target(target, arguments, given, "predict"):
         prediction = run_script(target, arguments, **options)
     else:
-        refuse(given & SCRIPT_OPTIONS, target, "it is for scripts: memlens predict train.py")
-        if arguments:
-            raise UsageError(
-                f"{target} takes no arguments: {' '.join(arguments)}", hint="--model-arg NAME=VALUE"
-            )
         prediction = run(target, **{k: v for k, v in options.items() if k not in SCRIPT_OPTIONS})
     write(prediction, as_json, output)
     return 1 if prediction.fits is False else 0
 
 
 ENDINGS = (".json", ".txt", ".html", ".memlens", ".pickle")
-COMMON_OPTIONS = {"gpu", "memory", "steps", "alloc_conf"}
-SCRIPT_OPTIONS = {"max_seconds", "synthetic", "host_memory", "allow_writes", "show_output"}
-
-
-def refuse(wrong: set[str], target: str, hint: str) -> None:
-    """An option without effect is an error."""
-    if wrong:
-        names = " and ".join(
-            "--" + name.rstrip("s" if name == "inputs" else "").replace("_", "-") for name in sorted(wrong)
-        )
-        raise UsageError(f"{names} has no meaning for {target}", hint=hint)
 
 
 def run_script(

@@ -54,7 +54,9 @@ def render(advice: Advice) -> list[RenderableType]:
     elif shown:
         parts.append(section("How to switch it on", how(shown)))
     if advice.refused:
-        parts.append(section("What the model does not take", refused(advice)))
+        of_a_script = advice.base.scenario["mode"] == "script"
+        title = "What could not be tried on it" if of_a_script else "What the model does not take"
+        parts.append(section(title, refused(advice)))
     parts.append(closing(advice))
     return parts
 

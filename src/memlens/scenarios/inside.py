@@ -6,7 +6,9 @@ Becomes the script, on a simulated GPU and in a sandbox, and leaves in the scrat
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -25,6 +27,7 @@ from memlens.model import Mark, Trace
 from memlens.records import native
 from memlens.scenarios import frameworks, preload
 from memlens.scenarios.complaints import Complaint, complain
+from memlens.scenarios.constants import compiled
 from memlens.scenarios.sandbox import OFFLINE, refuse_questions, sandbox
 from memlens.scenarios.stops import Steps, Stop, counting, precision
 from memlens.simulation import simulate
@@ -47,6 +50,7 @@ class Inside:
         self.left = self.late = False
         self.steps: Steps
         self.sim: Simulation
+        self.onlooker: Any = None
         self.exit = os._exit
 
     def say(self, text: str) -> None:
@@ -62,6 +66,7 @@ class Inside:
         sys.path.insert(0, str(script.parent))
         preload.import_libraries(script)
         del sys.path[0]
+        look_on = named(job["onlooker"])
         shims = frameworks.Shims(job)
         with sandbox(self.scratch, job["host_bytes"], job["writes"]), shims.installed():
             refuse_questions()
@@ -72,7 +77,9 @@ class Inside:
                 self.watch()
                 self.started = time.perf_counter()
                 self.say(f"running {self.name}")
-                with counting(self.steps):
+                self.onlooker = look_on and look_on(sim, job["changes"])
+                watched = self.onlooker.installed() if self.onlooker else contextlib.nullcontext()
+                with counting(self.steps), watched:
                     complaint = self.become()
             self.leave(complaint)
 
@@ -81,6 +88,8 @@ class Inside:
         try:
             module, code = bootstrap.read_script(self.job["target"])
             sys.modules["__main__"] = module
+            if self.job["constants"]:
+                code = compiled(Path(code.co_filename).read_bytes(), code.co_filename, self.job["constants"])
             exec(code, module.__dict__)
         except Stop:
             return None
@@ -160,12 +169,21 @@ class Inside:
             "precision": steps.precision or precision(sim),
             "operators": sim.operators,
             "elapsed_seconds": elapsed,
+            "seen": self.onlooker.seen() if self.onlooker else {},
         }
         native.save(trace, os.path.join(self.scratch, "trace.memlens"))
         path = os.path.join(self.scratch, "result.json")
         with open(path + ".part", "w", encoding="utf-8") as file:
             json.dump(result, file)
         os.rename(path + ".part", path)
+
+
+def named(onlooker: str | None) -> Any:
+    """The class of the onlooker, `module:Class`, loaded before the simulation begins."""
+    if onlooker is None:
+        return None
+    module, _, name = onlooker.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def name_evaluation(trace: Trace) -> None:

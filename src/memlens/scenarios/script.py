@@ -58,6 +58,16 @@ class Script:
     writes: bool = False
     show_output: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, int] = field(default_factory=dict)  # that it assigns: other values for them
+    changes: Mapping[str, Any] = field(default_factory=dict)  # for the onlooker: what to change, and how
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A script's run: the prediction, and what the onlooker in its process noted."""
+
+    prediction: Prediction
+    seen: dict[str, Any]
 
 
 def is_script(target: Any) -> bool:
@@ -83,21 +93,38 @@ def predict_script(
     True
     """
     script = Script(script) if isinstance(script, str) else script
+    return run_script(script, gpu=gpu, memory=memory, alloc_conf=alloc_conf, progress=progress).prediction
+
+
+def run_script(
+    script: Script,
+    *,
+    gpu: str | Gpu | None = None,
+    memory: str | int | None = None,
+    alloc_conf: str | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+    onlooker: str | None = None,
+) -> Ran:
+    """As `predict_script`. `onlooker` names a class, `module:Class`, that looks on in the script's process.
+
+    It is made with the simulation and `script.changes`; what its `seen()` returns comes back.
+    """
     if not Path(script.path).is_file():
         raise userfile.not_a_target(script.path, "train.py")
     if script.steps < 1 or script.max_seconds <= 0:
         raise UsageError(f"nothing is learned in {script.steps} steps and {script.max_seconds} seconds")
     asked = gpu is not None or memory is not None
     card = card_of(gpu if asked else REFERENCE, parse_bytes(memory) if memory is not None else None)
-    result, trace = _run(script, card, alloc_conf, progress)
+    result, trace = _run(script, card, alloc_conf, progress, onlooker)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += list(ending(script, result))
     config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
-    return conclude(
+    prediction = conclude(
         trace, card, config, asked=asked, target=" ".join([script.path, *script.arguments]),
         scenario=describe(script, result, alloc_conf), operators=result["operators"],
         elapsed_seconds=result["elapsed_seconds"], versions=(memlens.__version__, torch.__version__),
     )  # fmt: skip
+    return Ran(prediction, result["seen"])
 
 
 def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
@@ -141,6 +168,7 @@ def _run(
     card: Gpu,
     alloc_conf: str | None,
     progress: Callable[[str], None],
+    onlooker: str | None,
 ) -> tuple[dict[str, Any], Trace]:
     """Start the inside, wait for it, and read what it left; and again as torchrun would if it asks."""
     host_bytes = script.host_memory or int(psutil.virtual_memory().available * HOST_SHARE)
@@ -148,7 +176,8 @@ def _run(
         "target": [script.path, *script.arguments], "gpu": asdict(card),
         "alloc_conf": alloc_conf, "steps": script.steps, "max_seconds": script.max_seconds,
         "host_bytes": host_bytes, "writes": script.writes, "environment": dict(script.environment),
-        "synthetic": script.synthetic,
+        "synthetic": script.synthetic, "onlooker": onlooker, "changes": dict(script.changes),
+        "constants": dict(script.constants),
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
         code = _execute(job, scratch, script, progress)
@@ -164,7 +193,7 @@ def _run(
                 raise TargetError(f"{script.path} put nothing on the GPU", hint=hint)
             return result, trace
     if problem["missing_variable"] and not script.environment:
-        result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress)
+        result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress, onlooker)
         trace.assumptions.append(
             Assumption(
                 "one process of torchrun", f"the script asks for {problem['missing_variable']}; rank 0 of 1"

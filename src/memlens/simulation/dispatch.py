@@ -276,7 +276,8 @@ def _twin(real: Tensor) -> Tensor:
 def _unsupported(func: OpOverload, sim: Simulation, error: Exception) -> MemlensError:
     site = sim.site(func._schema.name)
     at = f" at {site.where}" if site.where else ""
+    why = str(error).splitlines()[0].partition(". ")[0]
     return UnsupportedOperator(
-        f"{func} has no rule for a device that is not there{at}: {str(error).splitlines()[0]}",
+        f"{func} has no rule for a device that is not there{at}: {why}",
         hint="its output depends on data or on a GPU kernel; run this part outside the simulation",
     )

@@ -48,6 +48,7 @@ def in_place(facts: Facts) -> Iterator[Change]:
         f'for path in {_shown(paths)}:\n    model.get_submodule(path).inplace = True',
         "",
         with_model_edit(edit),
+        about=paths,
     )  # fmt: skip
 
 

@@ -26,9 +26,10 @@ class AdamW8bit(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None and not self.state[parameter]:
-                    self.state[parameter] = self._states(parameter)
+                    self.state[parameter] = self.states(parameter)
 
-    def _states(self, parameter: torch.Tensor) -> dict[str, Any]:
+    def states(self, parameter: torch.Tensor) -> dict[str, Any]:
+        """What is kept for one parameter, made at its first step."""
         device, count = parameter.device, parameter.numel()
         if count < SMALLEST_QUANTISED:
             return {f"state{n}": torch.zeros_like(parameter, dtype=torch.float32) for n in (1, 2)}

@@ -1,0 +1,142 @@
+"""`memlens.advise("train.py")`: advice for a script as it is, each change tried by running it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from memlens.advice.advise import DEFAULT_MARGIN, ranked_advice, searched, simulated_card
+from memlens.advice.bench import summed
+from memlens.advice.facts import Block, Facts
+from memlens.advice.look import kept_by_module
+from memlens.advice.result import Advice, Refused
+from memlens.advice.script_bench import ScriptBench, main_model
+from memlens.advice.seen import under
+from memlens.devices import Gpu, find_gpu
+from memlens.errors import UsageError
+from memlens.scenarios.edits import Edits
+from memlens.scenarios.optimizers import NAMES
+from memlens.scenarios.prediction import Prediction
+from memlens.scenarios.scenario import Scenario
+from memlens.scenarios.script import Script
+from memlens.units import parse_bytes
+
+
+def advise_script(
+    script: Script,
+    *,
+    gpu: str | Gpu | None = None,
+    memory: str | int | None = None,
+    alloc_conf: str | None = None,
+    batch_arg: str | None = None,
+    same_result: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Advice:
+    """What would make a training script fit a card. It is not edited: each change is made from outside.
+
+    `batch_arg` names the argument or constant that is its batch size, where no DataLoader has it. Raises
+    UsageError where the script trains no model.
+
+    >>> from memlens.scenarios.script import Script
+    >>> advise_script(Script("train.py"), gpu="T4").advice[0].how  # doctest: +SKIP
+    'del outputs  # and no list of losses: append loss.item()'
+    """
+    bench = _bench(script, gpu, memory, alloc_conf, batch_arg, progress)
+    base = _look(bench)
+    facts = facts_of(bench, base)
+    if bench.seen["stale"]:
+        bench.learn("free-outputs", summed(bench.without_stale(base, bench.seen, alloc_conf)))
+    found = ranked_advice(facts, bench, same_result)
+    return replace(found, refused=(*found.refused, *_not_tried(facts)))
+
+
+def largest_batch_of_script(
+    script: Script,
+    *,
+    gpu: str | Gpu | None = None,
+    memory: str | int | None = None,
+    alloc_conf: str | None = None,
+    batch_arg: str | None = None,
+    margin: str | int | float = DEFAULT_MARGIN,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Advice:
+    """The largest batch with which the script fits, in `largest_batch`; it and one sample more were run."""
+    if gpu is None and memory is None:
+        raise UsageError("the largest batch of no card was asked for", hint="name one: --gpu 4090")
+    bench = _bench(script, gpu, memory, alloc_conf, batch_arg, progress)
+    _look(bench)
+    return searched(bench, margin)
+
+
+def _bench(
+    script: Script, gpu: Any, memory: Any, alloc_conf: str | None, batch_arg: str | None, progress: Any
+) -> ScriptBench:
+    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    memory_bytes = parse_bytes(memory) if memory is not None else None
+    return ScriptBench(
+        None, script, card, memory_bytes, progress, batch_arg=batch_arg, alloc_conf=alloc_conf
+    )  # fmt: skip
+
+
+def _look(bench: ScriptBench) -> Prediction:
+    """The script as it is; what the bench needs to know of it."""
+    base, bench.seen = bench.run(bench.scenario, "as it is")
+    model = main_model(bench.seen)
+    if not model:
+        raise UsageError(
+            f"{bench.scenario.path} trains no model, so there is nothing to change from outside",
+            hint="memlens advise FILE.py:MODEL --mode inference",
+        )
+    bench.batch, bench.first_batch = model["rows"], model["rows"] or 1
+    return base
+
+
+def facts_of(bench: ScriptBench, base: Prediction) -> Facts:
+    """What was seen of the script's largest model and of its loop, as facts about a scenario."""
+    seen, model = bench.seen, dict(main_model(bench.seen))
+    kept = kept_by_module(base.trace)
+    blocks = tuple(Block(path, under(kept, path), flops) for path, flops in model.pop("blocks"))
+    rows, dtype = model.pop("rows"), getattr(torch, model.pop("dtype"))
+    changeable = bench.batch_arg is not None or rows in seen["loaders"]
+    return Facts(
+        scenario=scenario_of(seen, rows, bench.alloc_conf), base=base, gpu=simulated_card(bench), dtype=dtype,
+        blocks=blocks, kept_bytes=sum(kept.values()), fixed_batch=not changeable, head=None,
+        in_place=tuple(model.pop("in_place")), **model,
+    )  # fmt: skip
+
+
+def scenario_of(seen: dict[str, Any], rows: int | None, alloc_conf: str | None) -> Scenario:
+    """The loop that a script has, in the words of a scenario."""
+    optimizer, arguments = "none", {}
+    for kind in seen["optimizers"]:
+        if kind["torch"] and kind["name"].lower() in NAMES:
+            optimizer = kind["name"].lower()
+            arguments = {key: kind[key] for key in ("fused", "foreach") if kind.get(key) is not None}
+    return Scenario(
+        batch_size=rows or 1,
+        optimizer=optimizer,
+        optimizer_arguments=arguments,
+        precision="amp-bf16" if seen["autocast"] else None,
+        grad_checkpointing=seen["checkpoints"],
+        alloc_conf=alloc_conf,
+        edits=Edits(set_to_none=not seen["held_gradients"], free_outputs=not seen["stale"]),
+    )
+
+
+def _not_tried(facts: Facts) -> list[Refused]:
+    """What would help a model of this kind, and cannot be tried from outside its script."""
+    found = []
+    if facts.fixed_batch:
+        found.append(
+            Refused(
+                "micro-batch",
+                "no DataLoader has the size of the model's batch; --batch-arg NAME says which argument or "
+                "constant of the script is it",
+            )
+        )
+    if not facts.blocks and not facts.scenario.grad_checkpointing:
+        found.append(Refused("checkpointing", "the model has no repeated blocks"))
+    return found

@@ -1,0 +1,18 @@
+"""Fused optimizer steps that have no meta kernel: they write to lists of tensors and allocate nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memlens.simulation.rules.registry import fallback
+
+if TYPE_CHECKING:
+    from memlens.simulation.session import Simulation
+
+
+@fallback(
+    "aten::_fused_sgd_", "aten::_fused_sgd_.tensor_lr",
+    "aten::_fused_adam_.tensor_lr", "aten::_fused_adamw_.tensor_lr",
+)  # fmt: skip
+def in_place(sim: Simulation, args: Any, kwargs: Any) -> None:
+    """One kernel over all lists (ATen/native/cuda/FusedSgdKernel.cu, FusedAdamKernel.cu)."""
