@@ -46,7 +46,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
 for epoch in range(options.epochs):
     for batch in range(100):
         optimizer.zero_grad()
-        model(torch.randn(batch_size, 1024, device=device)).square().mean().backward()
+        model(torch.randn(batch_size, 256, 1024, device=device)).square().mean().backward()
         optimizer.step()
 """
 NET = """
