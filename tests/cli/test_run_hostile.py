@@ -144,6 +144,17 @@ def test_children_of_a_fork_bomb_are_counted(tmp_path: Path) -> None:
     assert len(curves(trace)) == 201
 
 
+def test_a_daemons_second_fork_is_counted(tmp_path: Path) -> None:
+    """Its parent ends at once, so init has it before anybody could look: its 40 MiB are in the record."""
+    text = (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+        "        x = bytearray(40 << 20); time.sleep(1); os._exit(0)\n    os._exit(0)\nos.wait()\n"
+        "time.sleep(0.8)\n"
+    )
+    _, trace = run(tmp_path, Hostile(text))
+    assert max(curve.peak_bytes for curve in curves(trace)[1:]) > 40 * MIB
+
+
 def test_a_traceback_without_us_and_with_us_is_the_same(tmp_path: Path) -> None:
     """What a hook of the program's own is given begins at the program's own frame."""
     done, _ = run(tmp_path, PROGRAMS["its own excepthook"])

@@ -220,9 +220,27 @@ def test_a_fake_proc_with_a_bad_name(tmp_path: Path) -> None:
     """A process may call itself anything; parentheses and spaces do not hide who its parent is."""
     for pid, name, parent in ((10, "init", 1), (11, "a) S 99 (b", 10)):
         (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} 0 0\n")
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} {'0 ' * 17}77 0\n")
         (tmp_path / str(pid) / "cmdline").write_text("")
         (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
     reader = LinuxReader(10, tmp_path)
     assert reader.family() == {10: None, 11: 10}
     assert reader.name(11) == "a) S 99 (b"
+
+
+def test_a_descendant_whose_parent_was_never_seen_is_known_by_its_environment(tmp_path: Path) -> None:
+    """A daemon's second fork belongs to init: the program's own entry in its environment tells. An older
+    process with the same entry, and one with another value, are not ours."""
+    processes = (
+        (10, 1, 50, "A=1\0MARK=x/channel\0"),
+        (8, 1, 49, "MARK=x/channel\0"),
+        (12, 1, 60, "MARK=x/channel\0B=2\0"),
+        (13, 12, 61, ""),
+        (14, 1, 62, "MARK=x/channel2\0"),
+    )
+    for pid, parent, started, environment in processes:
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (p) S {parent} {'0 ' * 17}{started} 0\n")
+        (tmp_path / str(pid) / "environ").write_text(environment)
+    assert LinuxReader(10, tmp_path, "MARK=x/channel").family() == {10: None, 12: 1, 13: 12}
+    assert LinuxReader(10, tmp_path).family() == {10: None}

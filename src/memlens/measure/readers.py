@@ -49,15 +49,20 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
-def reader_for(pid: int) -> Reader:
-    """The reader of this system for a program and its descendants."""
+def reader_for(pid: int, mark: str = "") -> Reader:
+    """The reader of this system for a program and its descendants.
+
+    `mark` is an entry of the program's environment that no other program has: by it, Linux tells descendants
+    whose parent ended before they were first seen.
+    """
     if os.path.exists(f"/proc/{os.getpid()}/status"):
-        return LinuxReader(pid)
+        return LinuxReader(pid, mark=mark)
     from memlens.measure.psutil_reader import PsutilReader
 
     return PsutilReader(pid)
 
 
+MOST_ENVIRONMENT = 1 << 21  # bytes; a quarter of an 8 MiB stack, which is what Linux allows at most
 KEPT_DESCRIPTORS = 400  # of the 1,024 that Linux gives a process by default
 _STATUS = {
     "rss": re.compile(rb"VmRSS:\s*(\d+) kB"),
@@ -71,20 +76,33 @@ _PRIVATE = re.compile(rb"^Private_\w+:\s*(\d+) kB", re.MULTILINE)
 class LinuxReader:
     """/proc, with memory of what it saw: once a process is known as the program's, it stays so.
 
-    A child that outlives its parent is handed to init; it was seen before and remains ours.
+    A child that outlives its parent is handed to init; it was seen before and remains ours, or has the
+    program's mark in its environment.
     """
 
-    def __init__(self, root: int, proc: Path = Path("/proc")) -> None:
+    def __init__(self, root: int, proc: Path = Path("/proc"), mark: str = "") -> None:
         self._proc = str(proc)
+        self._mark = b"\0" + mark.encode() + b"\0" if mark else b""
         self._ours: dict[int, int | None] = {root: None}
         self._seen: set[int] = {root}
         self._status: dict[int, int] = {}  # pid -> open descriptor of its status file
+        self._since = (self._birth(root) or (0, 0))[1]
 
     def family(self) -> dict[int, int | None]:
         alive = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         for pid in self._ours.keys() - alive:
             self._forget(pid)
-        new = {pid: parent for pid in alive - self._seen if (parent := self._parent(pid)) is not None}
+        born = {pid: found for pid in alive - self._seen if (found := self._birth(pid)) is not None}
+        new = {pid: parent for pid, (parent, _) in born.items()}
+        self._join(new)
+        for pid in [pid for pid in new if born[pid][1] >= self._since and self._is_marked(pid)]:
+            self._ours[pid] = new.pop(pid)
+        self._join(new)
+        self._seen = alive
+        return dict(self._ours)
+
+    def _join(self, new: dict[int, int]) -> None:
+        """Take over the descendants of who is ours."""
         found = True
         while found:  # a child may have a lower number than its parent: until nobody joins
             found = False
@@ -92,8 +110,14 @@ class LinuxReader:
                 if parent in self._ours:
                     self._ours[pid] = new.pop(pid)
                     found = True
-        self._seen = alive
-        return dict(self._ours)
+
+    def _is_marked(self, pid: int) -> bool:
+        if not self._mark:
+            return False
+        try:
+            return self._mark in b"\0" + self._file(pid, "environ", MOST_ENVIRONMENT)
+        except OSError:
+            return False  # another user's, or gone
 
     def read(self, pid: int) -> Reading | None:
         try:
@@ -132,17 +156,19 @@ class LinuxReader:
             os.close(descriptor)
         self._status.clear()
 
-    def _parent(self, pid: int) -> int | None:
+    def _birth(self, pid: int) -> tuple[int, int] | None:
+        """Its parent, and when it began, in the system's clock ticks."""
         try:
             # the name between parentheses may hold anything, also parentheses and spaces
-            return int(self._file(pid, "stat").rpartition(b")")[2].split()[1])
+            words = self._file(pid, "stat").rpartition(b")")[2].split()
+            return int(words[1]), int(words[19])
         except (OSError, IndexError, ValueError):
             return None
 
-    def _file(self, pid: int, name: str) -> bytes:
+    def _file(self, pid: int, name: str, size: int = 65536) -> bytes:
         descriptor = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.read(descriptor, 65536)
+            return os.read(descriptor, size)
         finally:
             os.close(descriptor)
 

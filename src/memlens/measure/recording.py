@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from memlens.errors import RecordError, UsageError
 from memlens.measure import programs
-from memlens.measure.channel import Listener
+from memlens.measure.channel import VARIABLE, Listener
 from memlens.measure.gpus import Gpus
 from memlens.measure.launch import Settings, Started
 from memlens.measure.readers import reader_for
@@ -145,7 +145,11 @@ def watch(
     waiter = started.waiter
     root = Process(waiter.process.pid, programs.name(started.program), None, started.started_us)
     recording.add(root)
-    sampler = Sampler(root, reader_for(root.pid), every_share=settings.figure in ("pss", "uss"))
+    sampler = Sampler(
+        root,
+        reader_for(root.pid, f"{VARIABLE}={started.channel}"),
+        every_share=settings.figure in ("pss", "uss"),
+    )
     with Listener(started.channel) as listener:
         _follow(sampler, recording, settings, waiter.wait, lambda: recording.hear(listener), on_tick)
         while not waiter.wait(3600):
