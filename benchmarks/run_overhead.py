@@ -33,12 +33,13 @@ for number in range(int(sys.argv[2])):
 """
 # runs the command line in this process and tells its own CPU seconds, without those of the program
 RECORDER = """\
-import resource, sys
-from memlens.cli.main import main
+import sys
+from memlens.cli import main
 try:
-    main(sys.argv[1:])
+    main()
 except SystemExit:
     pass
+import resource
 usage = resource.getrusage(resource.RUSAGE_SELF)
 print(usage.ru_utime + usage.ru_stime)
 """

@@ -5,8 +5,9 @@ Public names are resolved when they are first used: `import memlens` loads neith
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+TYPE_CHECKING = False  # `typing` takes 8 ms to import, and the program of `memlens run` waits
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,8 @@ __all__ = ["__version__", *_PUBLIC]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'memlens' has no attribute {name!r}")
+    import importlib
+
     try:
         module = importlib.import_module(_PUBLIC[name])
     except ModuleNotFoundError as problem:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memlens.errors import UsageError
-from memlens.measure.programs import BOOTSTRAP, parse, shell_code
+from memlens.measure.programs import ENTRY, parse, shell_code
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +52,11 @@ def test_any_name_is_a_script_or_module_if_we_say_so() -> None:
 
 
 def test_a_command_is_started_as_it_is() -> None:
-    """Without options of ours, what was typed is what is started; with them, bootstrap.py comes before it."""
+    """Without options of ours, what was typed is what is started; with them, entry.py comes before it."""
     assert parse(["sh", "-c", "x"]).argv({"interval": 1}) == ["sh", "-c", "x"]
     assert parse(["train.py", "x"]).argv(None) == [HERE, "train.py", "x"]
     assert parse(["train.py", "x"]).argv({"interval": 1, "live": 1}) == [
-        HERE, BOOTSTRAP, "interval=1\nlive=1", "train.py", "x",
+        HERE, ENTRY, "interval=1\nlive=1", "train.py", "x",
     ]  # fmt: skip
 
 

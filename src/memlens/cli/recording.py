@@ -121,7 +121,7 @@ class Options:
     def display(self, relay: bool) -> Iterator[tuple[OnTick | None, dict[str, int]]]:
         """The live view, if it was asked for: what to call at every tick, and where the program writes."""
         if not self.live:
-            yield None, {}
+            yield (None if self.quiet and not self.as_json else _load_the_rest), {}
             return
         from memlens.cli.live import live_view  # rich takes its time to load
 
@@ -130,17 +130,24 @@ class Options:
 
     def conclude(self, recording: Recording, path: Path) -> None:
         """Say what came out: a few lines on standard error, or JSON on standard output."""
+        if recording.sink_error:
+            click.echo(f"memlens: {recording.sink_error}", err=True)
+        if self.quiet and not self.as_json:
+            return
         from memlens.model import usage
         from memlens.render.timeline import describe
 
-        if recording.sink_error:
-            click.echo(f"memlens: {recording.sink_error}", err=True)
         found = usage(recording.trace)
         if self.as_json:
             click.echo(json.dumps({**found.as_dict(), "lines": recording.lines, "record": str(path)}))
-        elif not self.quiet:
+        else:
             notes = "".join(f"\n  note: {note.what}: {note.why}" for note in recording.trace.assumptions)
             click.echo(f"memlens: {describe(found)}{notes}\n  record: {path}", err=True)
+
+
+def _load_the_rest(recording: Recording) -> None:
+    """At every tick; at the first, what `conclude` needs: the program runs meanwhile."""
+    import memlens.render.timeline  # noqa: F401
 
 
 def open_record(path: Path, trace: Trace, figure: str, include_children: bool) -> Sink:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,10 +10,9 @@ import click
 from memlens.cli.recording import Options, recording_options
 from memlens.errors import MissingExtra, UsageError
 from memlens.measure import programs
+from memlens.measure.early import SOURCE
 from memlens.measure.launch import record_program
 from memlens.units import MIB
-
-SOURCE = Path(__file__).parents[2]  # where `memlens` lies, for an interpreter that does not have it
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

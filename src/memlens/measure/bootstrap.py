@@ -1,7 +1,7 @@
 """Runs a script or module as Python itself would, with `profile` in builtins: the inside of `memlens run`.
 
-Started by its path in the program's own interpreter, which need not have memlens:
-`python bootstrap.py OPTIONS TARGET args`, OPTIONS a line each (`key=value`), TARGET a script or `-m module`.
+Loaded by entry.py in the program's own interpreter, which need not have memlens:
+`python entry.py OPTIONS TARGET args`, OPTIONS a line each (`key=value`), TARGET a script or `-m module`.
 Standard library only, and little of it: what is imported here is paid by every program.
 """
 
@@ -10,21 +10,27 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-from collections.abc import Callable
-from types import CodeType, ModuleType, TracebackType
-from typing import Any
+
+TYPE_CHECKING = False  # `typing` takes 8 ms to import, and every program waits
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, ModuleType, TracebackType
+    from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def main() -> None:
+def main(entry: str) -> None:
     """Become the program: its argv, its path, its `__main__`; then run it."""
     options = dict(line.split("=", 1) for line in sys.argv[1].splitlines())
     target = sys.argv[2:]
     if not sys.flags.safe_path:
         del sys.path[0]  # this file's directory; the program's own takes its place
-    module, code = read_module(target) if target[0] == "-m" else read_script(target)
-    sys.modules["_memlens_bootstrap"] = sys.modules["__main__"]
+    try:
+        module, code = read_module(target) if target[0] == "-m" else read_script(target)
+    except (SyntaxError, ValueError):
+        _hide(entry, __file__)
+        raise
     finish = work(options, code.co_filename)
     tracker = neighbour("starting").tracker(options) if "exact" in options else None
     sys.modules["__main__"] = module
@@ -33,7 +39,7 @@ def main() -> None:
     try:
         exec(code, module.__dict__)
     except BaseException:
-        _hide_this_file()
+        _hide(entry, __file__)
         raise
     finally:
         if tracker is not None:
@@ -57,16 +63,12 @@ def read_script(target: list[str]) -> tuple[ModuleType, CodeType]:
     path = os.path.abspath(target[0])  # as Python does it: argv keeps what was typed, __file__ is absolute
     if not sys.flags.safe_path:
         sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    module = ModuleType("__main__")
+    module = type(sys)("__main__")
     loader = SourceFileLoader("__main__", path)
     module.__dict__.update(__file__=path, __builtins__=builtins, __loader__=loader, __cached__=None)
     with open(path, "rb") as file:
         source = file.read()
-    try:
-        return module, compile(source, path, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError):
-        _hide_this_file()
-        raise
+    return module, compile(source, path, "exec", dont_inherit=True)
 
 
 def read_module(target: list[str]) -> tuple[ModuleType, CodeType]:
@@ -83,7 +85,7 @@ def read_module(target: list[str]) -> tuple[ModuleType, CodeType]:
     except runpy._Error as error:  # type: ignore[attr-defined]
         sys.exit(f"{sys.executable}: {error}")
     sys.argv[0] = spec.origin
-    module = ModuleType("__main__")
+    module = type(sys)("__main__")
     module.__dict__.update(
         __file__=spec.origin,
         __builtins__=builtins,
@@ -95,12 +97,12 @@ def read_module(target: list[str]) -> tuple[ModuleType, CodeType]:
     return module, code
 
 
-def _hide_this_file() -> None:
-    """Show the program's exceptions as Python would without us: without this file's frames."""
+def _hide(*files: str) -> None:
+    """Show the program's exceptions as Python would without us: without our frames."""
     shown = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
-        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        while trace is not None and trace.tb_frame.f_code.co_filename in files:
             trace = trace.tb_next
         error.__traceback__ = trace
         return shown(kind, error, trace)
@@ -132,28 +134,18 @@ class Profile:
         return neighbour("inside").span(name)
 
 
-_NEEDS = {"inside": ("channel",), "starting": ("inside",), "workers": ("starting",)}
+_NEEDS = {"inside": ("channel",), "workers": ("inside", "starting")}
 
 
 def neighbour(name: str) -> Any:
     """A file beside this one, by its path: memlens need not be installed in this interpreter."""
     module = "_memlens_" + name
     if module not in sys.modules:
+        from importlib.machinery import SourceFileLoader
+
         for needed in _NEEDS.get(name, ()):
             neighbour(needed)
-        _load(module, name)
+        made = sys.modules[module] = type(sys)(module)
+        made.__file__ = os.path.join(HERE, name + ".py")
+        SourceFileLoader(module, made.__file__).exec_module(made)
     return sys.modules[module]
-
-
-def _load(module: str, name: str) -> None:
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    spec = spec_from_file_location(module, os.path.join(HERE, name + ".py"))
-    assert spec is not None
-    assert spec.loader is not None
-    made = sys.modules[module] = module_from_spec(spec)
-    spec.loader.exec_module(made)
-
-
-if __name__ == "__main__":
-    main()

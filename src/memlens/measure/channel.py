@@ -7,10 +7,12 @@ loaded, by its path, into interpreters that have no memlens.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from typing import Any
+
+TYPE_CHECKING = False  # `typing` takes 8 ms to import, and every program waits
+if TYPE_CHECKING:
+    from typing import Any
 
 VARIABLE = "MEMLENS_CHANNEL"
 
@@ -20,6 +22,8 @@ def say(kind: str, **values: Any) -> bool:
     path = os.environ.get(VARIABLE)
     if not path:
         return False
+    import json  # takes 4 ms, and most programs say nothing
+
     line = json.dumps({"kind": kind, "pid": os.getpid(), "time_us": time.time_ns() // 1000, **values})
     try:
         # opened each time: a program may close every descriptor, and get our number for a file of its own
@@ -50,6 +54,8 @@ class Listener:
         self.unreadable = 0
 
     def hear(self) -> list[dict[str, Any]]:
+        import json
+
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         said = []
         for line in lines:

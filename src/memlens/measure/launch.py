@@ -6,23 +6,26 @@ So this file imports little: every program waits for what is imported here.
 from __future__ import annotations
 
 import os
-import tempfile
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from memlens.measure import programs
+from memlens.measure import early, programs
 
 if TYPE_CHECKING:
     from memlens.measure.recording import OpenSink, Recording
+
+CAPTURE = "capture"  # memray's file, in the folder of a run
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How to record. `figure` is a key of model.FIGURES; `timeout_s` ends the recording, not the program."""
 
-    interval_s: float = 0.1
+    interval_s: float = early.INTERVAL_SECONDS
     figure: str = "rss"
     include_children: bool = False  # show the sum over processes instead of each
     timeout_s: float | None = None
@@ -40,6 +43,7 @@ class Started:
     started_us: int
     channel: str
     capture: str | None
+    seen: list[tuple[int, int]]  # (time, resident bytes) before anybody recorded
 
 
 def record_program(
@@ -53,19 +57,37 @@ def record_program(
 
     `streams` gives descriptors for its "stdout" and "stderr" where they are not to be ours.
     """
-    with tempfile.TemporaryDirectory(prefix="memlens-") as folder:
-        channel, capture = os.path.join(folder, "channel"), os.path.join(folder, "capture")
-        open(channel, "wb").close()
+    found = early.started
+    with _started(program, settings, streams or {}) as (process, begun_us, folder):
+        from memlens.measure.recording import watch  # takes 60 ms: the program runs meanwhile
+
+        capture = os.path.join(folder, CAPTURE) if settings.exact else None
+        channel = os.path.join(folder, "channel")
+        seen = found.stop_looking() if found is not None else []
+        started = Started(program, programs.Waiter(process), begun_us, channel, capture, seen)
+        return watch(started, settings, open_sink, on_tick)
+
+
+@contextmanager
+def _started(
+    program: programs.Program, settings: Settings, streams: Mapping[str, int]
+) -> Iterator[tuple[early.Running, int, str]]:
+    """The program, since when it runs, and a folder that is removed in the end."""
+    found, early.started = early.started, None
+    folder = found.folder if found is not None else early.new_folder()
+    try:
+        if found is not None:  # it was started before anything was loaded
+            try:
+                yield found.process, found.begun_us, folder
+            finally:
+                found.signals.restore()
+            return
         options = {"interval": settings.interval_s, **settings.inside}
         if settings.exact:
-            options["exact"] = capture
+            options["exact"] = os.path.join(folder, CAPTURE)
         argv = program.argv(None if settings.bare else options)
-        environment = {**os.environ, "MEMLENS_CHANNEL": channel}
-        with programs.started(argv, environment, streams or {}) as process:
-            begun = time.time_ns() // 1000
-            from memlens.measure.recording import watch  # takes 60 ms: the program runs meanwhile
-
-            waiter = programs.Waiter(process)
-            exact = capture if settings.exact else None
-            started = Started(program, waiter, begun, channel, exact)
-            return watch(started, settings, open_sink, on_tick)
+        environment = {**os.environ, early.VARIABLE: os.path.join(folder, "channel")}
+        with programs.started(argv, environment, streams) as process:
+            yield process, time.time_ns() // 1000, folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

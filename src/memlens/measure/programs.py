@@ -6,17 +6,20 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from memlens.errors import UsageError
+from memlens.measure.early import ENTRY, Signals, option_lines
 from memlens.measure.names import short_name
 
-BOOTSTRAP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bootstrap.py")
+if TYPE_CHECKING:
+    from memlens.measure.early import Running
+
 _INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?\Z", re.IGNORECASE)
 _NOT_A_RUN = re.compile(r"-(?![WX])\w*[hiVx]\w*")  # Python's -h, -i, -V, -x
 _FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
@@ -35,11 +38,10 @@ class Program:
         return bool(self.target)
 
     def argv(self, options: dict[str, object] | None) -> list[str]:
-        """The command to start: with our bootstrap inside if `options` are given."""
+        """The command to start: with us inside if `options` are given."""
         if options is None or not self.is_python:
             return [*self.interpreter, *self.target] if self.is_python else list(self.words)
-        lines = "\n".join(f"{key}={value}" for key, value in options.items())
-        return [*self.interpreter, BOOTSTRAP, lines, *self.target]
+        return [*self.interpreter, ENTRY, option_lines(options), *self.target]
 
 
 def parse(words: list[str], python: bool = False) -> Program:
@@ -90,55 +92,25 @@ def _interpreted(words: list[str]) -> Program:
 
 
 @contextmanager
-def started(
-    argv: list[str], environment: dict[str, str], streams: Mapping[str, int]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program that keeps our terminal, and hand it the signals that we get while it runs.
-
-    Ctrl-C reaches every process of the terminal's foreground group by itself: it is passed on only if we
-    are not in one. The program decides what it means; we wait for it either way.
-    """
-    process: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-
-    def forward(number: int, frame: object) -> None:
-        if number in _FROM_TERMINAL and _in_foreground():
-            return
-        if process is None:
-            early.append(number)
-        elif process.returncode is None:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+def started(argv: list[str], environment: dict[str, str], streams: Mapping[str, int]) -> Iterator[Running]:
+    """Start a program that keeps our terminal and descriptors, and hand it the signals we get meanwhile."""
+    signals = Signals()
+    signals.install()
     try:
         try:
-            output, errors = streams.get("stdout"), streams.get("stderr")
-            process = subprocess.Popen(argv, env=environment, stdout=output, stderr=errors)
+            process = subprocess.Popen(
+                argv,
+                env=environment,
+                stdout=streams.get("stdout"),
+                stderr=streams.get("stderr"),
+                close_fds=sys.platform == "win32",  # what our caller left open for the program stays open
+            )
         except OSError as error:
             raise UsageError(f"the program {argv[0]!r} could not be started: {error.strerror}") from error
-        for number in early:
-            process.send_signal(number)
+        signals.hand_to(process)
         yield process
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-_FROM_TERMINAL = {signal.SIGINT} | ({signal.SIGQUIT} if hasattr(signal, "SIGQUIT") else set())
-_FORWARDED = _FROM_TERMINAL | {
-    getattr(signal, name)
-    for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGBREAK")
-    if hasattr(signal, name)
-}
-
-
-def _in_foreground() -> bool:
-    for descriptor in (0, 1, 2):
-        try:
-            return os.tcgetpgrp(descriptor) == os.getpgrp()
-        except (OSError, AttributeError):
-            continue
-    return sys.platform == "win32"  # a console hands Ctrl-C to all of its processes
+        signals.restore()
 
 
 class Waiter:
@@ -147,9 +119,10 @@ class Waiter:
     That is the system's own count: it sees processes that no sample did, and does not say which one it was.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: Running) -> None:
         self.process = process
         self._descriptor = _pidfd(process.pid)
+        self._own = _own_peak()
         self.largest_process_bytes: int | None = None
 
     def wait(self, seconds: float) -> bool:
@@ -157,6 +130,7 @@ class Waiter:
         if self.process.returncode is not None:
             return True
         if self._descriptor is None:
+            assert isinstance(self.process, subprocess.Popen)  # a Child is started only where pidfds are
             try:
                 self.process.wait(max(seconds, 0))
             except subprocess.TimeoutExpired:
@@ -168,13 +142,12 @@ class Waiter:
         return bool(ready)
 
     def _reap(self) -> None:
-        own = _own_peak()
         _, status, usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         os.close(self._descriptor or 0)
         # between its start and its exec the program was a copy of us: a mark not above ours tells nothing
         peak = usage.ru_maxrss * 1024
-        self.largest_process_bytes = peak if peak > own else None
+        self.largest_process_bytes = peak if peak > self._own else None
 
 
 def _pidfd(pid: int) -> int | None:
@@ -185,8 +158,10 @@ def _pidfd(pid: int) -> int | None:
 
 
 def _own_peak() -> int:
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # Windows, which has no pidfds either
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -144,12 +144,9 @@ def watch(
     recording = Recording(open_sink, Trace("measured", metadata=_metadata(settings, started.program.words)))
     waiter = started.waiter
     root = Process(waiter.process.pid, programs.name(started.program), None, started.started_us)
-    recording.add(root)
-    sampler = Sampler(
-        root,
-        reader_for(root.pid, f"{VARIABLE}={started.channel}"),
-        every_share=settings.figure in ("pss", "uss"),
-    )
+    recording.add(root, *(Sample(time_us, root.pid, size) for time_us, size in started.seen))
+    reader = reader_for(root.pid, f"{VARIABLE}={started.channel}")
+    sampler = Sampler(root, reader, every_share=settings.figure in ("pss", "uss"))
     with Listener(started.channel) as listener:
         _follow(sampler, recording, settings, waiter.wait, lambda: recording.hear(listener), on_tick)
         while not waiter.wait(3600):

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any
 
-_channel: Any = sys.modules["_memlens_channel"]  # both loaded by bootstrap.py before this file
-_inside: Any = sys.modules["_memlens_inside"]
-_bootstrap: Any = sys.modules["_memlens_bootstrap"]
+TYPE_CHECKING = False  # `typing` takes 8 ms to import, and every program waits
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+neighbour: Any = sys.modules["_memlens_bootstrap"].neighbour  # every other file is loaded when it is needed
 TOP_LINES = 10
 SAY_SECONDS = 0.5  # how often the live view's top lines are told
 TABLES_SECONDS = 2.0  # how often line tables are told: what a killed program loses at most
-Options = dict[str, str]
 
 
-def begin(options: Options, file: str) -> Callable[[], None]:
+def begin(options: dict[str, str], file: str) -> Callable[[], None]:
     """Put in place what `options` asks for; the function to call when the program (`file`) has ended."""
     after_import("multiprocessing.spawn", lambda module: workers().welcome(module, options, file))
     finishers = [start(options, file) for option, start in _STARTS.items() if option in options]
@@ -44,7 +42,7 @@ def begin(options: Options, file: str) -> Callable[[], None]:
 
 def workers() -> Any:
     """What is needed where the program has processes of its own."""
-    return _bootstrap.neighbour("workers")
+    return neighbour("workers")
 
 
 _hooks: dict[str, Callable[[Any], None]] = {}
@@ -82,18 +80,23 @@ def after_import(name: str, hook: Callable[[Any], None]) -> None:
         sys.meta_path.insert(0, _Finder)
 
 
-@contextmanager
-def path_of(options: Options) -> Iterator[None]:
-    """Where memlens is, should this interpreter not have it."""
-    sys.path.append(options["source"])
-    try:
-        yield
-    finally:
-        sys.path.remove(options["source"])
+class PathOf:
+    """`with` this, memlens can be imported, should this interpreter not have it."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.source = options["source"]
+
+    def __enter__(self) -> None:
+        sys.path.append(self.source)
+
+    def __exit__(self, *exception: object) -> None:
+        sys.path.remove(self.source)
 
 
 def repeat(action: Callable[[], None], seconds: float) -> Callable[[], None]:
     """Call `action` every so often in a thread, and once more at the end."""
+    import threading
+
     over = threading.Event()
 
     def loop() -> None:
@@ -111,7 +114,7 @@ def repeat(action: Callable[[], None], seconds: float) -> Callable[[], None]:
     return stop
 
 
-def _start_python_level(options: Options, file: str) -> Callable[[], None]:
+def _start_python_level(options: dict[str, str], file: str) -> Callable[[], None]:
     """Tell how much Python's own allocators hold, as tracemalloc counts it, and the peak at the end."""
     import tracemalloc
 
@@ -120,7 +123,7 @@ def _start_python_level(options: Options, file: str) -> Callable[[], None]:
     def tell() -> None:
         if tracemalloc.is_tracing():
             held, peak = tracemalloc.get_traced_memory()
-            _channel.say("python", bytes=held, peak_bytes=peak)
+            neighbour("channel").say("python", bytes=held, peak_bytes=peak)
 
     return repeat(tell, float(options["interval"]))
 
@@ -129,7 +132,9 @@ class TopLines:
     """Which lines the main thread was at while memory grew: sampled, cheap, and so never exact."""
 
     def __init__(self) -> None:
-        self._rss = _inside.rss_reader()
+        import threading
+
+        self._rss = neighbour("inside").rss_reader()
         self._main = threading.main_thread().ident
         self._last = self._rss() or 0
         self._said = 0.0
@@ -147,7 +152,7 @@ class TopLines:
 
     def tell(self) -> None:
         top = sorted(self.grown.items(), key=lambda item: -item[1])[:TOP_LINES]
-        _channel.say("top", lines=top)
+        neighbour("channel").say("top", lines=top)
 
 
 def _user_line(frame: FrameType | None) -> str:
@@ -161,7 +166,7 @@ def _user_line(frame: FrameType | None) -> str:
     return f"{os.path.basename(first.f_code.co_filename)}:{first.f_lineno}" if first else ""
 
 
-def _start_top_lines(options: Options, file: str) -> Callable[[], None]:
+def _start_top_lines(options: dict[str, str], file: str) -> Callable[[], None]:
     top = TopLines()
     stop = repeat(top.look, min(float(options["interval"]), 0.02))
 
@@ -172,7 +177,7 @@ def _start_top_lines(options: Options, file: str) -> Callable[[], None]:
     return finish
 
 
-def tracker(options: Options) -> Any:
+def tracker(options: dict[str, str]) -> Any:
     """memray's recorder of every allocation, native code's included; Python's small ones if asked for."""
     try:
         import memray
@@ -181,29 +186,29 @@ def tracker(options: Options) -> Any:
     return memray.Tracker(options["exact"], trace_python_allocators="every_object" in options)
 
 
-def _start_lines(options: Options, file: str) -> Callable[[], None]:
+def _start_lines(options: dict[str, str], file: str) -> Callable[[], None]:
     """Measure line by line: what `@profile` names, or the program's whole file if it names nothing."""
     finish: Callable[[], None] = workers().measure_lines(options, () if uses_profile(file) else (file,))
     return finish
 
 
-def _start_stop(options: Options, file: str) -> Callable[[], None]:
+def _start_stop(options: dict[str, str], file: str) -> Callable[[], None]:
     """A debugger where a decorated function, or anything in the file, has too much in use."""
-    with path_of(options):
+    with PathOf(options):
         from memlens.measure.stopping import StopAbove
     files = () if uses_profile(file) else (file,)
     stop = StopAbove(int(options["stop_above"]), options["backend"], files)
-    _inside.add_function = stop.add_function
+    neighbour("inside").add_function = stop.add_function
     stop.enable()
     return stop.disable
 
 
-def _start_oom(options: Options, file: str) -> Callable[[], None]:
+def _start_oom(options: dict[str, str], file: str) -> Callable[[], None]:
     """Explain out-of-memory errors, from the moment when the program has loaded torch."""
 
     def listen(torch: Any) -> None:
         try:
-            with path_of(options):
+            with PathOf(options):
                 from memlens import on_oom
 
                 on_oom()
@@ -228,7 +233,7 @@ def uses_profile(file: str) -> bool:
 
 
 # option -> what starts it and gives its end
-_STARTS: dict[str, Callable[[Options, str], Callable[[], None]]] = {
+_STARTS: dict[str, Callable[[dict[str, str], str], Callable[[], None]]] = {
     "python_level": _start_python_level,
     "live": _start_top_lines,
     "lines": _start_lines,

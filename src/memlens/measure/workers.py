@@ -78,7 +78,7 @@ class Lines:
     """The line profiler of this process, and how what it found is told."""
 
     def __init__(self, options: dict[str, str], files: tuple[str, ...]) -> None:
-        with _starting.path_of(options):
+        with _starting.PathOf(options):
             try:
                 from memlens.measure.lines import LineProfiler
             except ImportError as error:
