@@ -183,20 +183,22 @@ def test_signals_go_to_the_program(tmp_path: Path, number: int) -> None:
 
 def test_a_killed_recorder_leaves_a_readable_record(tmp_path: Path) -> None:
     """kill -9 of memlens itself: the record is read up to that moment, and the program is not touched."""
-    name = script(tmp_path, "import time\nprint('ready', flush=True)\ntime.sleep(1.5)\nopen('done', 'w')\n")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "memlens", "run", "-T", "0.02", name], cwd=tmp_path, stdout=subprocess.PIPE
+    name = script(
+        tmp_path, "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\nopen('done', 'w')\n"
     )
-    assert process.stdout is not None
-    with process.stdout:
-        process.stdout.readline()
-        time.sleep(0.3)
-        process.kill()
-        process.wait()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memlens", "run", "-T", "0.02", "-o", "memlens_0.memlens", name], cwd=tmp_path
+    )
+    deadline = time.monotonic() + 30
+    while not (grown := [p.stat().st_size for p in tmp_path.glob("*.memlens")]) or grown[0] < 1000:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    (tmp_path / "go").touch()
     trace = the_record(tmp_path)
     assert len(trace.events) > 5
     assert trace.assumptions[0].what == "the record ends early"
-    deadline = time.monotonic() + 10
     while not (tmp_path / "done").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)

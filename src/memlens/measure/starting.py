@@ -95,6 +95,7 @@ class PathOf:
 
 def repeat(action: Callable[[], None], seconds: float) -> Callable[[], None]:
     """Call `action` every so often in a thread, and once more at the end."""
+    import json  # noqa: F401  (what `say` needs: a fork while the thread imports it would leave it half there)
     import threading
 
     over = threading.Event()
