@@ -234,18 +234,26 @@ versions.
 """
 
 
-def section(truth: Path) -> str:
+Found = list[tuple[dict[str, str], Errors]]
+
+
+def results(truth: Path) -> Found:
+    return [(row, errors(row)) for row in rows(truth)]
+
+
+def section(found: Found) -> str:
     """The part of docs/accuracy.md."""
-    found, lines = [], []
-    for row in rows(truth):
-        found.append(errors(row))
-        cells = " | ".join(percent(error) for error in found[-1])
+    lines = []
+    for row, signed in found:
+        cells = " | ".join(map(percent, signed))
         name = row["model"].partition("/")[2]
         attention = "eager" if row["attn"] == "eager" else "efficient"
         weights = "nf4" if quantised(row) else "float16"
         lines.append(f"| {name} | {attention} | {weights} | {row['batch']} | {cells} |")
-    columns = dict(zip(Errors._fields, zip(*found, strict=True), strict=True))
-    totals = "; ".join(f"{name} {spread(columns[name])}" for name in ("allocated", "reserved", "process"))
+    totals = "; ".join(
+        f"{name} {spread([getattr(signed, name) for _, signed in found])}"
+        for name in ("allocated", "reserved", "process")
+    )
     head = [
         "| model | attention | weights | batch | allocated | reserved | process | none ahead |",
         "|---|---|---|---:|---:|---:|---:|---:|",
@@ -258,7 +266,7 @@ def main() -> None:
     truth = folder()
     if truth is None:
         sys.exit("no recorded figures beside the checkout; name their folder in MEMLENS_SHARED")
-    print(section(truth))
+    print(section(results(truth)))
 
 
 if __name__ == "__main__":

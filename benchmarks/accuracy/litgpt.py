@@ -1,158 +1,47 @@
-"""LoRA fine-tuning and inference with bfloat16 weights on an A100 against recorded figures:
+"""LoRA, LLaMA-Adapter and inference with bfloat16 and 4-bit weights on an A100 against recorded figures:
 `python -m benchmarks.accuracy.litgpt`.
 
-A GPT in the manner of the program that was measured: one fused projection for queries, keys and values, LoRA
-(r = 8) on queries and values that is padded with zeros to the projection's width, the loss in chunks of 128
-rows, AdamW on the adapters. Sizes are those of the models' public configs.
+The programs are public: lit-gpt of autumn 2023 (finetune/lora.py, adapter.py, adapter_v2.py,
+generate/base.py), under Lightning's Fabric in bfloat16, 4-bit layers by bitsandbytes 0.41. What matters is
+followed: the first iteration gets the longest sample, so that one decides; logits in chunks of 128 rows,
+handed back in float32 (Fabric's `convert_output`); a generation of 50 tokens after the default prompt, with
+key/value caches. AdamW is torch's here and keeps its moments in the parameters' dtype; bitsandbytes' keeps
+them in float32, 4 bytes more for each of the few trained parameters (0.2 % of the figures at most). Sizes
+are those of the models' public configs.
 """
 
 from __future__ import annotations
 
 import csv
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 import memlens
+import memlens.devices
+from benchmarks.accuracy.gpt import GPT, Recipe, Shape
+from benchmarks.accuracy.page import percent, spread
 from benchmarks.accuracy.truths import folder
 
 GB = 10**9
 CHUNK = 128
-
-
-class Shape(NamedTuple):
-    """A model by the figures of its public config."""
-
-    width: int
-    layers: int
-    heads: int
-    groups: int  # of keys and values
-    inner: int
-    vocabulary: int  # as padded by the program
-    rotary: float  # share of each head that is rotated
-    gated: bool  # SwiGLU and RMSNorm, as in Llama; otherwise GELU and LayerNorm
-    parallel: bool  # attention and MLP read the same input
-    bias: bool
-
+GENERATED = 50
+PROMPT_TOKENS = 6  # "Hello, my name is", with the token that begins a text
 
 SHAPES = {
-    "phi-1.5": Shape(2048, 24, 32, 32, 8192, 51200, 0.5, False, True, True),
-    "StableLM Alpha": Shape(4096, 16, 32, 32, 16384, 50688, 0.25, False, True, True),
+    ("phi-1.5", "1.3 B"): Shape(2048, 24, 32, 32, 8192, 51200, 0.5, False, True, True, True, True),
+    ("StableLM Alpha", "3 B"): Shape(4096, 16, 32, 32, 16384, 50688, 0.25, False, True, True),
     ("Llama 2", "7 B"): Shape(4096, 32, 32, 32, 11008, 32000, 1.0, True, False, False),
     ("Llama 2", "13 B"): Shape(5120, 40, 40, 40, 13824, 32000, 1.0, True, False, False),
+    ("Llama 2", "70 B"): Shape(8192, 80, 64, 8, 28672, 32000, 1.0, True, False, False),
+    ("CodeLlama", "34 B"): Shape(8192, 48, 64, 8, 22016, 32000, 1.0, True, False, False),
+    ("Falcon", "40 B"): Shape(8192, 60, 128, 8, 32768, 65024, 1.0, False, True, False),
 }
-
-
-class RMSNorm(nn.Module):
-    """In float32 inside, as the program does it."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = x.float()
-        y = y * torch.rsqrt(torch.mean(y * y, dim=-1, keepdim=True) + 1e-5)
-        return (self.weight * y).to(x.dtype)
-
-
-class Projection(nn.Module):
-    """Queries, keys and values at once, with LoRA on the first and the last."""
-
-    def __init__(self, shape: Shape, rank: int) -> None:
-        super().__init__()
-        head = shape.width // shape.heads
-        self.width, self.out = shape.width, (shape.heads + 2 * shape.groups) * head
-        self.linear = nn.Linear(shape.width, self.out, bias=shape.bias)
-        self.rank, self.values = rank, shape.groups * head
-        if rank:
-            self.dropout = nn.Dropout(0.05)
-            self.lora_a = nn.Parameter(torch.empty(2 * rank, shape.width))
-            self.lora_b = nn.Parameter(torch.empty(shape.width + self.values, rank))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.linear(x)
-        if not self.rank:
-            return y
-        low = F.linear(self.dropout(x), self.lora_a)
-        q, v = low.split(self.rank, dim=-1)
-        up_q, up_v = self.lora_b.split([self.width, self.values])
-        both = torch.cat([F.linear(q, up_q), F.linear(v, up_v)], dim=-1)
-        padded = x.new_zeros(*x.shape[:-1], self.out)
-        index = torch.arange(self.out, device=x.device)
-        kept = torch.cat([index[: self.width], index[-self.values :]])
-        padded = padded.view(-1, self.out).index_copy(1, kept, both.reshape(-1, both.shape[-1]))
-        return y + padded.view(*x.shape[:-1], self.out) * 2.0
-
-
-class Block(nn.Module):
-    def __init__(self, shape: Shape, rank: int) -> None:
-        super().__init__()
-        self.shape = shape
-        norm = RMSNorm if shape.gated else nn.LayerNorm
-        self.norm_1, self.norm_2 = norm(shape.width), norm(shape.width)
-        self.qkv = Projection(shape, rank)
-        self.proj = nn.Linear(shape.width, shape.width, bias=shape.bias)
-        self.fc_1 = nn.Linear(shape.width, shape.inner, bias=shape.bias)
-        self.fc_2 = nn.Linear(shape.width, shape.inner, bias=shape.bias) if shape.gated else None
-        self.down = nn.Linear(shape.inner, shape.width, bias=shape.bias)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        normed = self.norm_1(x)
-        attended = self.attend(normed, cos, sin)
-        if self.shape.parallel:
-            return self.mlp(self.norm_2(x)) + attended + x
-        x = attended + x
-        return self.mlp(self.norm_2(x)) + x
-
-    def mlp(self, x: Tensor) -> Tensor:
-        if self.fc_2 is None:
-            return self.down(F.gelu(self.fc_1(x)))
-        return self.down(F.silu(self.fc_1(x)) * self.fc_2(x))
-
-    def attend(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        b, t, c = x.shape
-        heads, head = self.shape.heads, c // self.shape.heads
-        q, k, v = self.qkv(x).view(b, t, heads, 3, head).permute(0, 2, 3, 1, 4).split((1, 1, 1), dim=2)
-        q, k, v = (z.reshape(b, -1, t, head) for z in (q, k, v))
-        size = int(self.shape.rotary * head)
-        q = torch.cat((rotate(q[..., :size], cos, sin), q[..., size:]), dim=-1)
-        k = torch.cat((rotate(k[..., :size], cos, sin), k[..., size:]), dim=-1)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / math.sqrt(head))
-        return self.proj(y.transpose(1, 2).reshape(b, t, c))
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = x.size(-1) // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return ((x * cos) + (turned * sin)).type_as(x)
-
-
-class GPT(nn.Module):
-    def __init__(self, shape: Shape, rank: int) -> None:
-        super().__init__()
-        self.shape = shape
-        self.wte = nn.Embedding(shape.vocabulary, shape.width)
-        self.h = nn.ModuleList(Block(shape, rank) for _ in range(shape.layers))
-        self.ln_f = (RMSNorm if shape.gated else nn.LayerNorm)(shape.width)
-        self.lm_head = nn.Linear(shape.width, shape.vocabulary, bias=shape.bias and shape.width == 2048)
-
-    def forward(self, ids: Tensor, chunk: int = 0) -> Any:
-        size = int(self.shape.rotary * (self.shape.width // self.shape.heads))
-        cos = torch.empty(ids.shape[1], size, device=ids.device, dtype=torch.bfloat16)
-        sin = torch.empty_like(cos)
-        x = self.wte(ids)
-        for block in self.h:
-            x = block(x, cos, sin)
-        x = self.ln_f(x)
-        return [self.lm_head(part) for part in x.split(chunk, dim=1)] if chunk else self.lm_head(x)
 
 
 def chunked_loss(logits: list[Tensor], targets: Tensor) -> Tensor:
@@ -165,68 +54,152 @@ def chunked_loss(logits: list[Tensor], targets: Tensor) -> Tensor:
     return torch.cat(losses).sum() / max(1, targets.numel())
 
 
-def shape_of(row: dict[str, str]) -> Shape | None:
-    return SHAPES.get(row["model"]) or SHAPES.get((row["model"], row["size"]))
+def recipe_of(row: dict[str, str]) -> Recipe:
+    """What the row trains; which version of the adapter, the number of its parameters says."""
+    quantization = row["quantization"]
+    if "Inference" in row["task"]:
+        return Recipe(0, 0, quantization)
+    candidates = [Recipe(8, 0)] if "LoRA" in row["task"] else [Recipe(0, 1), Recipe(0, 2)]
+    wanted = int(row["trainable_params"])
+    (found,) = (recipe for recipe in candidates if trained(shape_of(row), recipe) == wanted)
+    return found._replace(quantization=quantization)
 
 
-def predicted_gb(row: dict[str, str], steps: int = 2) -> float | None:
-    """max_memory_allocated in GB; None for rows this benchmark has no program for."""
-    shape = shape_of(row)
-    if shape is None or row["quantization"] != "None" or row["max_allocated_gb"] in ("OOM", ""):
-        return None
-    length = int(row["longest_sequence"])
-    if row["task"] == "Finetuning with LoRA on 1 GPU":
-        return finetuned_gb(shape, int(row["micro_batch"]), length, steps)
-    return inferred_gb(shape) if row["task"] == "Single-GPU Inference" else None
+def shape_of(row: dict[str, str]) -> Shape:
+    return SHAPES[row["model"], row["size"]]
 
 
-def inferred_gb(shape: Shape, tokens: int = 64) -> float:
-    """A short prompt, whose length the table does not state; the weights are nearly everything."""
+def trained(shape: Shape, recipe: Recipe) -> int:
+    """How many parameters are trained."""
+    with torch.device("meta"):
+        model = GPT(shape, recipe)
+    return sum(p.numel() for name, p in model.named_parameters() if recipe.trains(name))
+
+
+def predicted_gb(row: dict[str, str]) -> float:
+    """max_memory_allocated in GB, also beyond what the card has."""
+    shape, recipe = shape_of(row), recipe_of(row)
+    if "Inference" in row["task"]:
+        return inferred_gb(shape, recipe)
+    return trained_gb(shape, recipe, int(row["micro_batch"]), int(row["longest_sequence"]))
+
+
+def inferred_gb(shape: Shape, recipe: Recipe) -> float:
+    """The prompt at once; what follows takes less."""
     with memlens.simulate(gpu="A100 40GB"), torch.inference_mode():
-        model = GPT(shape, 0).to(torch.bfloat16).to("cuda").eval()
-        model(torch.randint(0, 1000, (1, tokens), device="cuda"))
+        model = made(shape, recipe).eval()
+        model.make_caches(PROMPT_TOKENS + GENERATED)
+        model(torch.randint(0, 1000, (1, PROMPT_TOKENS), device="cuda"))
         return torch.cuda.max_memory_allocated() / GB
 
 
-def finetuned_gb(shape: Shape, batch: int, length: int, steps: int) -> float:
+def trained_gb(shape: Shape, recipe: Recipe, batch: int, length: int) -> float:
     with memlens.simulate(gpu="A100 40GB"):
-        model = GPT(shape, 8).to(torch.bfloat16).to("cuda")
+        model = made(shape, recipe)
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_("lora_" in name)
+            if parameter.is_floating_point():
+                parameter.requires_grad_(recipe.trains(name))
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=3e-4)
-        for _ in range(steps):
-            ids = torch.randint(0, 1000, (batch, length), device="cuda")
-            targets = torch.randint(0, 1000, (batch, length), device="cuda")
-            # Lightning's Fabric hands outputs back in the default dtype (HalfPrecision.convert_output)
-            logits = [part.float() for part in model(ids, CHUNK)]
-            logits[-1] = logits[-1][..., :-1, :]
-            loss = chunked_loss(logits, targets[..., 1:])
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        ids, targets = (torch.randint(0, 1000, (batch, length), device="cuda") for _ in range(2))
+        logits = [part.float() for part in model(ids, CHUNK)]
+        logits[-1] = logits[-1][..., :-1, :]
+        chunked_loss(logits, targets[..., 1:]).backward()
+        optimizer.step()
         return torch.cuda.max_memory_allocated() / GB
 
 
-def rows(truth: Path) -> Iterator[tuple[dict[str, str], float]]:
-    """Each row that is compared, with its signed error."""
+def made(shape: Shape, recipe: Recipe) -> Any:
+    """On the card, floats in bfloat16."""
+    model = GPT(shape, recipe)
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.is_floating_point():
+                getattr(module, name).data = parameter.data.to(torch.bfloat16)
+    return model.to("cuda")
+
+
+def rows(truth: Path) -> list[dict[str, str]]:
+    """Every row of litgpt_a100.csv."""
     with (truth / "litgpt_a100.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            mine = predicted_gb(row)
-            if mine is not None:
-                yield row, mine / float(row["max_allocated_gb"]) - 1
+        return list(csv.DictReader(file))
+
+
+class Result(NamedTuple):
+    """A row, what was predicted for it, and the signed error where it has a figure."""
+
+    row: dict[str, str]
+    predicted_gb: float
+    error: float | None
+
+    @property
+    def ran_out(self) -> bool:
+        return self.row["max_allocated_gb"] == "OOM"
+
+    @property
+    def too_large(self) -> bool:
+        """What is allocated alone is more than the card has."""
+        return self.predicted_gb * GB > memlens.devices.find_gpu("A100 40GB").memory_bytes
+
+
+def results(truth: Path) -> Iterator[Result]:
+    for row in rows(truth):
+        mine, measured = predicted_gb(row), row["max_allocated_gb"]
+        yield Result(row, mine, mine / float(measured) - 1 if measured[0].isdigit() else None)
+
+
+HEAD = """
+## LoRA, LLaMA-Adapter and inference on an A100
+
+lit-gpt's programs of autumn 2023 on an A100 40GB, weights in bfloat16 or 4-bit (nf4; dq: with 8-bit scales),
+the longest sample of the data set; highest allocated memory.
+
+"""
+
+
+def section(found: list[Result]) -> str:
+    """The part of docs/accuracy.md."""
+    errors = [result.error for result in found if result.error is not None]
+    full = [result for result in found if result.ran_out]
+    seen = sum(result.too_large for result in full)
+    head = [
+        f"**{len(errors)} rows: {spread(errors)}.** Of {len(full)} rows that ran out of memory, {seen} are "
+        "predicted to need more than the card has.",
+        "",
+        "| program | model | weights | batch | measured GB | predicted GB | error |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    lines = [line(result) for result in found if result.error is not None or result.ran_out]
+    left = [result for result in found if result.error is None and not result.ran_out]
+    why = [
+        f"Left out: {r.row['model']} {r.row['size']} in {weights(r.row)}, which stopped while cuBLAS was "
+        f"started ({r.predicted_gb:.2f} GB predicted): there is no figure."
+        for r in left
+    ]
+    return HEAD + "\n".join([*head, *lines, "", *why]) + "\n"
+
+
+def weights(row: dict[str, str]) -> str:
+    return "bfloat16" if row["quantization"] == "None" else row["quantization"].removeprefix("bnb.")
+
+
+def line(result: Result) -> str:
+    row = result.row
+    recipe = recipe_of(row)
+    program = f"adapter v{recipe.adapter}" if recipe.adapter else "LoRA" if recipe.rank else "inference"
+    measured = "out of memory" if result.ran_out else row["max_allocated_gb"]
+    error = "" if result.error is None else percent(result.error)
+    cells = (
+        program, f"{row['model']} {row['size']}", weights(row), row["micro_batch"] or "1", measured,
+        f"{result.predicted_gb:.2f}", error,
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
     truth = folder()
     if truth is None:
         sys.exit("no recorded figures beside the checkout; name their folder in MEMLENS_SHARED")
-    found = []
-    for row, error in rows(truth):
-        found.append(error)
-        what = f"{row['micro_batch']} x {row['longest_sequence']}" if row["micro_batch"] else "inference"
-        name = f"{row['model']} {row['size']}, {what}"
-        print(f"{name}: {100 * error:+.2f} %", flush=True)
-    print(f"median {100 * median(map(abs, found)):.2f} % of {len(found)} rows")
+    print(section(list(results(truth))))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ Predictions against memory that real GPUs used, from public recordings. This pag
 `python -m benchmarks.accuracy`; the recordings are not part of the project. Errors are signed: below zero is
 a prediction that is too low, the dangerous side.
 
-`allocated` is what `torch.cuda.max_memory_allocated()` says. What the driver and CUDA take beside it is not
-measured here; see [limits](limits.md).
+`allocated` is what `torch.cuda.max_memory_allocated()` says, `reserved` what `max_memory_reserved()` does.
+What the driver and CUDA take beside it is measured on one card only, in the rows of the T4; see
+[limits](limits.md).
 """
 PROGRAMS = """
 ## Training steps

@@ -56,9 +56,9 @@ def test_errors_are_signed() -> None:
 @pytest.mark.shared
 @pytest.mark.slow
 def test_the_page_is_up_to_date(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/accuracy.md is what the benchmark writes today, on every build of torch."""
+    """docs/accuracy.md begins with what the benchmark writes today, on every build of torch."""
     monkeypatch.setenv("MEMLENS_SHARED", str(shared))
     truth = truths.folder()
     assert truth is not None
     figures = [*transformer(truth), *resnet50(truth)]
-    assert render(figures, *compare(truths.operator_rows(truth))) == PAGE.read_text()
+    assert PAGE.read_text().startswith(render(figures, *compare(truths.operator_rows(truth))))
