@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,6 +282,62 @@ def test_a_programs_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
     (failure,) = failures
     assert failure.device == "cpu"
     assert failure.where.endswith("in test_a_programs_last_error")
+
+
+def test_the_cpus_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 PiB are more than an address can name: the CPU's allocator says what was asked for, and so do we."""
+    monkeypatch.setattr(sys, "excepthook", lambda *error: None)
+    failures: list[Failure] = []
+    with on_oom(None, callback=failures.append):
+        try:
+            torch.empty(1 << 56, dtype=torch.uint8)
+        except RuntimeError as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+    (failure,) = failures  # once, though it was raised and ended the program
+    assert (failure.device, failure.asked_bytes) == ("cpu", 1 << 56)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of caught exceptions since 3.12")
+@pytest.mark.parametrize(("words", "device", "asked"), [
+    ("MPS backend out of memory (MPS allocated: 8.00 GB). Tried to allocate 256.00 MB on private pool.",
+     "mps:0", 256 * MIB),
+    ("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+     "4096 bytes. Error code 12 (Cannot allocate memory)", "cpu", 4096),
+])  # fmt: skip
+def test_errors_that_the_program_catches(words: str, device: str, asked: int) -> None:
+    """A loop that halves its batch catches them: each is told once, where it was raised, with its bytes."""
+
+    def step() -> None:
+        raise RuntimeError(words)
+
+    failures: list[Failure] = []
+    with on_oom(None, callback=failures.append):
+        with contextlib.suppress(RuntimeError):
+            step()
+        with contextlib.suppress(ValueError):
+            raise ValueError(words)  # no allocator raises one
+    with contextlib.suppress(RuntimeError):
+        step()  # nobody listens any more
+    (failure,) = failures
+    assert (failure.device, failure.asked_bytes) == (device, asked)
+    assert failure.where.endswith("in step")
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record goes to the temporary directory, and that is said; without room anywhere it says so."""
+    spare = tmp_path / "spare"
+    spare.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(spare))
+    full = Path("/dev/full") if Path("/dev/full").exists() else tmp_path / "missing"
+    failure = failure_of(too_large_a_batch, folder=full)
+    (record,) = spare.iterdir()
+    assert failure.record == str(record)
+    assert failure.unsaved.startswith(f"nothing could be written to {full}: ")
+    assert isinstance(load(record).events[-1], OutOfMemory)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    failure = failure_of(too_large_a_batch, folder=full)
+    assert (failure.record, bool(failure.unsaved)) == ("", True)
+    assert failure.lines  # read from memory all the same
 
 
 def test_closing_leaves_no_trace() -> None:

@@ -13,7 +13,9 @@ from typing import Protocol, Self
 import torch
 
 from memlens.devices.observers import OBSERVERS
-from memlens.measure.oom import collect, device_of, frame_of, is_oom
+from memlens.measure.oom import asked_of, collect, device_of, frame_of, is_oom
+from memlens.measure.oom_record import Kept, keep
+from memlens.measure.raises import listen
 from memlens.model.oom import Failure
 from memlens.render import oom as render
 from memlens.units import format_bytes
@@ -35,11 +37,12 @@ def on_oom(
 ) -> OomRecorder:
     """From now on explain every `torch.OutOfMemoryError` before it is raised, caught or not.
 
-    Also MPS's and the CPU allocator's errors, where they end the program. Works on simulated cards that are
-    full: `simulate(..., raise_oom=True)`.
+    Also MPS's and the CPU allocator's errors: caught or not on Python 3.12 and later, before that where they
+    end the program. Works on simulated cards that are full: `simulate(..., raise_oom=True)`.
 
     Args:
-        folder: where records go (`memlens_oom_*.pickle`, torch snapshots); None keeps none.
+        folder: where records go (`memlens_oom_*.pickle`, torch snapshots), the temporary directory where that
+            is full; None keeps none.
         history: how many of the allocator's last events to keep; 0 for none. A recording that is on already
             is left as it is.
         stream: what the explanation is written to, by default standard error.
@@ -67,8 +70,10 @@ class OomRecorder:
         self.count = 0
         self._history, self._recording = history, False
         self._busy, self._open = False, True
+        self._told = 0  # the id of the last error that was explained when it was raised
         self._hook = sys.excepthook
         sys.excepthook = self._uncaught
+        self._deafen = listen(RuntimeError, self._raised)
         OBSERVERS.append(self._full)
         if torch.backends.cuda.is_built():
             # a program that never uses CUDA must not start it; one that does runs this when it starts
@@ -80,6 +85,8 @@ class OomRecorder:
             return
         self._open = False
         OBSERVERS.remove(self._full)
+        if self._deafen is not None:
+            self._deafen()
         if sys.excepthook == self._uncaught:
             sys.excepthook = self._hook
         if self._recording:
@@ -105,11 +112,18 @@ class OomRecorder:
         """The allocator gives up: its exception comes next."""
         self._explain(torch.device("cuda", device), sys._getframe(1), asked, total, free)
 
+    def _raised(self, error: BaseException) -> None:
+        """An error of a device whose allocator tells nobody; CUDA's came to `_full`."""
+        if is_oom(error) and (device := device_of(error)).type != "cuda":
+            self._told = id(error)
+            self._explain(device, frame_of(error), asked_of(error))
+
     def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """The program ends by an exception; one of CUDA's was explained when it was raised."""
+        """The program ends by an exception, which may have been explained when it was raised."""
         with suppress(Exception):
-            if is_oom(error) and not (self.count and isinstance(error, torch.OutOfMemoryError)):
-                self._explain(device_of(error), frame_of(error))
+            told = self._told == id(error) or (self.count and isinstance(error, torch.OutOfMemoryError))
+            if is_oom(error) and not told:
+                self._explain(device_of(error), frame_of(error), asked_of(error))
         self._hook(kind, error, trace)
 
     def _explain(
@@ -123,27 +137,25 @@ class OomRecorder:
         if self._busy or not self._open:
             return
         self._busy = True  # what is done here may run out itself
+        kept = Kept()
         self.count += 1
         try:
             if self.count > MOST:
                 more = format_bytes(asked) if asked is not None else "memory"
                 self._say(f"memlens: out of memory on {device} once more: {more} asked for\n")
                 return
-            failure = collect(device, frame, asked, free, total, self._record())
+            kept = keep(device, self.folder, time.strftime(f"memlens_oom_%Y%m%d%H%M%S_{self.count}.pickle"))
+            failure = collect(device, frame, asked, free, total, kept)
             self.failures.append(failure)
             if self.callback is not None:
                 self.callback(failure)
             else:
                 self._say(render.text(failure))
         except Exception as problem:  # an explanation must never take the place of the error
-            self._say(f"memlens: the out-of-memory error could not be explained: {problem!r}\n")
+            record = f"; its record is {kept.path}" if kept.path else ""
+            self._say(f"memlens: the out-of-memory error could not be explained: {problem!r}{record}\n")
         finally:
             self._busy = False
 
     def _say(self, text: str) -> None:
         (self.stream or sys.stderr).write(text)
-
-    def _record(self) -> Path | None:
-        if self.folder is None:
-            return None
-        return self.folder / time.strftime(f"memlens_oom_%Y%m%d%H%M%S_{self.count}.pickle")

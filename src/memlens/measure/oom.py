@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,13 +23,15 @@ from memlens.measure.census import CENSUS
 from memlens.measure.gaps import measure_gap
 from memlens.measure.holders import who_holds
 from memlens.measure.oom_advice import Facts, advise
+from memlens.measure.oom_record import NOTHING, Kept
 from memlens.measure.stacks import locals_of
 from memlens.measure.tensors import Taken, TensorWatch
 from memlens.model import Category, Trace
 from memlens.model.oom import Failure, PoolState
 from memlens.model.tensors import group
 from memlens.records.modules import UNKNOWN, module_uses
-from memlens.records.torch_snapshot import load_snapshot
+from memlens.records.torch_snapshot import trace_of
+from memlens.units import GIB, KIB, MIB
 
 FEW = 3  # losses with graphs alive at once that a loop may well have
 TOP = 8  # holders of each kind that are told
@@ -65,17 +67,31 @@ def device_of(error: BaseException) -> torch.device:
     return torch.device("mps", 0) if text.startswith("MPS") else torch.device("cuda", 0)
 
 
+# MPS counts a KB as 1,024 bytes (format_size in aten/src/ATen/mps/MPSAllocator.mm)
+_UNITS = {"bytes": 1, "KB": KIB, "MB": MIB, "GB": GIB}
+
+
+def asked_of(error: BaseException) -> int | None:
+    """The bytes that a failed request was for, where the error says so; MPS rounds them to hundredths.
+
+    >>> asked_of(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 4096 bytes."))
+    4096
+    """
+    match = re.search(r"tried to allocate (\d+(?:\.\d+)?) (bytes|[KMG]B)\b", str(error), re.IGNORECASE)
+    return round(float(match[1]) * _UNITS[match[2]]) if match else None
+
+
 def collect(
     device: torch.device,
     frame: FrameType | None,
     asked_bytes: int | None = None,
     free_bytes: int | None = None,
     total_bytes: int | None = None,
-    record: Path | None = None,
+    kept: Kept = NOTHING,
 ) -> Failure:
     """Everything that can be known now of a failure on `device`; `frame` is where it happened.
 
-    `record` is where the allocator's history goes, as a torch snapshot.
+    `kept` is the allocator's history, and where it was written.
     """
     watch = TensorWatch(device)
     try:
@@ -85,7 +101,7 @@ def collect(
     finally:
         watch.close()
     stack = _stack(frame)
-    trace, cause, pools = _history(device, record)
+    trace, cause, pools = _read(kept)
     gap = None
     if device.type == "cuda":
         with suppress(Exception):  # the driver may be as short of memory as we are
@@ -118,14 +134,15 @@ def collect(
         pools=pools,
         gap=gap,
         advice=advise(facts),
-        record=str(record) if record is not None and record.exists() else "",
+        record=kept.path,
+        unsaved=kept.problem,
     )
 
 
 def _allocated(device: torch.device) -> tuple[int | None, int | None]:
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device)), int(torch.cuda.memory_reserved(device))
-    if device.type == "mps":
+    if device.type == "mps" and torch.backends.mps.is_available():
         return int(torch.mps.current_allocated_memory()), int(torch.mps.driver_allocated_memory())
     return None, None
 
@@ -148,20 +165,17 @@ def _losses() -> tuple[str, ...]:
     return tuple(named + [""] * (len(ends) - len(named)))
 
 
-def _history(
-    device: torch.device, record: Path | None
-) -> tuple[Trace | None, Cause | None, tuple[PoolState, ...]]:
-    """The allocator's recorded events, written to `record`, and what they say of the failure."""
-    if device.type != "cuda" or record is None:
+def _read(kept: Kept) -> tuple[Trace | None, Cause | None, tuple[PoolState, ...]]:
+    """What the allocator's recorded events say of the failure."""
+    if kept.snapshot is None:
         return None, None, ()
     try:
-        record.write_bytes(pickle.dumps(torch.cuda.memory._snapshot(), protocol=4))
-        trace = load_snapshot(record, None)
+        trace = trace_of(kept.snapshot)
         config = from_snapshot(trace.metadata["allocator_settings"])
         found = causes(trace, config, most=1)
         uses = pool_use(verify(trace, config).segments)
-    except (MemlensError, OSError, RuntimeError, AttributeError):
-        return None, None, ()  # no history, no disk: the rest is known all the same
+    except (MemlensError, KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+        return None, None, ()  # no history: the rest is known all the same
     pools = tuple(
         PoolState(use.pool, use.reserved_bytes, use.free_bytes, use.largest_free_bytes) for use in uses
     )

@@ -15,9 +15,10 @@ OWN = str(Path(__file__).parents[1]) + os.sep
 
 def running(own: bool = True) -> Iterator[FrameType]:
     """The frames of all threads, innermost first; without `own` those of memlens itself are left out."""
-    for frame in sys._current_frames().values():
-        inner: FrameType | None = frame
-        while inner is not None:
+    threads = list(sys._current_frames().values())
+    while threads:
+        inner: FrameType | None = threads.pop()  # our own among them: a variable of ours that stayed would
+        while inner is not None:  # be a cycle, and hold every frame behind it until a collection
             if own or not inner.f_code.co_filename.startswith(OWN):
                 yield inner
             inner = inner.f_back

@@ -53,6 +53,7 @@ class Failure:
     gap: Gap | None = None
     advice: tuple[Advice, ...] = ()
     record: str = ""
+    unsaved: str = ""  # why there is no record, or why it lies elsewhere
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON types, schema `memlens.oom/1`."""
@@ -69,4 +70,5 @@ class Failure:
             "modules": [{"module": name, "bytes": size} for name, size in self.modules],
             "advice": [{"text": item.text, "saves_bytes": item.saves_bytes} for item in self.advice],
             "record": self.record,
+            "unsaved": self.unsaved,
         }

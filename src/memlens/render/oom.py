@@ -40,6 +40,8 @@ def text(failure: Failure) -> str:
         for advice in failure.advice:
             saves = f" (up to {format_bytes(advice.saves_bytes)})" if advice.saves_bytes else ""
             lines.append(f"  - {advice.text}{saves}")
+    if failure.unsaved:
+        lines += ["", failure.unsaved]
     if failure.record:
         lines += ["", f"recorded in {failure.record}: memlens snapshot {failure.record}"]
     return "\n".join(lines) + "\n"
