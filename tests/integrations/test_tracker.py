@@ -160,6 +160,18 @@ def test_workspaces_are_no_leak() -> None:
     assert gap.unseen_bytes == 0
 
 
+def test_workspaces_can_be_cleared() -> None:
+    """`torch._C._cuda_clearCublasWorkspaces()` frees them, and the next product takes one again."""
+    with memlens.simulate("T4"):
+        a = torch.ones(128, 1, device="cuda")
+        a @ a.t()
+        assert torch.cuda.memory_allocated() == 512 + 8_519_680
+        torch._C._cuda_clearCublasWorkspaces()
+        assert torch.cuda.memory_allocated() == 512
+        a @ a.t()
+        assert torch.cuda.memory_allocated() == 512 + 8_519_680
+
+
 def test_hopper_has_the_larger_workspace() -> None:
     """On an H100 it is 32 MiB, and two after a backward."""
     with memlens.simulate("H100 80GB"):

@@ -245,6 +245,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.backends.cudnn.is_acceptable": lambda tensor: bool(tensor.is_cuda),
         "torch.backends.cudnn.version": lambda: _CUDNN_VERSION,
         "torch.overrides.has_torch_function": overrides_something,
+        "torch._C._cuda_clearCublasWorkspaces": sim.clear_blas_workspaces,
         "torch._use_cudnn_rnn_flatten_weight": lambda: True,
         "torch.backends.cudnn.rnn.get_cudnn_mode": lambda mode: _RNN_MODES[mode],
         "torch.backends.cuda.is_built": lambda: True,

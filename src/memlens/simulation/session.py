@@ -47,7 +47,8 @@ class Simulation:
         self.phase = "build"
         self.step = 0
         self.thread = threading.get_ident()
-        self._handles: set[tuple[bool, int]] = set()
+        # cuBLAS' handles, by (in backward, stream), each with what frees its workspace
+        self._handles: dict[tuple[bool, int], Callable[[], None]] = {}
         self.notes: dict[str, Any] = {}  # what a rule keeps for the length of the simulation
         self.at_end: list[Callable[[], None]] = []  # run once, when the simulation has ended
 
@@ -124,10 +125,15 @@ class Simulation:
         key = (torch._C._current_autograd_node() is not None, self.stream)
         if key in self._handles:
             return
-        self._handles.add(key)
-        self.ledger.scratch(
+        self._handles[key] = self.ledger.scratch(
             self.gpu.cublas_workspace_bytes, Category.WORKSPACE, self.site(operator), self.stream
         )
+
+    def clear_blas_workspaces(self) -> None:
+        """`torch._C._cuda_clearCublasWorkspaces`: every handle gives its own back, and takes one when used."""
+        for free in self._handles.values():
+            free()
+        self._handles.clear()
 
     # copies between host and device -------------------------------------------------------------------
 
