@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,6 +132,27 @@ def test_the_buckets_of_ddp(one_rank: None, views: bool) -> None:
         held = counter.bytes
     extra = held - parameters  # gradients, and buckets where they are not the same
     assert extra == pytest.approx((1 if views else 2) * parameters, rel=0.02)
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no distributed")
+def test_two_ranks_of_ddp(tmp_path: Path) -> None:
+    """Two processes over gloo: each holds a third copy of its weights as buckets, cut as memlens says."""
+    import ddp_rank
+
+    from memlens.scenarios.shims.distributed import buckets
+
+    command = [sys.executable, ddp_rank.__file__]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    ours = [bucket.nbytes for bucket in buckets(list(ddp_rank.model().parameters()), 25 * MIB)]
+    for rank in ranks:
+        plain, views = json.loads(rank.communicate(timeout=120)[0])
+        weights = plain["parameters"]
+        assert plain["held"] == [3 * weights] * 2  # weights, gradients, buckets
+        assert views["held"] == [2 * weights] * 2  # the gradients are in the buckets
+        assert plain["buckets"] == views["buckets"] == ours == [12_420_040, 13_121_536]
 
 
 def test_reserved_memory_that_no_request_fits() -> None:
