@@ -98,17 +98,22 @@ class Sampler:
         process = self.processes.get(pid)
         if process is None:
             self.processes[pid] = Process(
-                pid, self._reader.name(pid), parent, time_us, peak_rss_bytes=reading.high_water_bytes
+                pid, self._name(pid), parent, time_us, peak_rss_bytes=reading.high_water_bytes
             )
             return [self.processes[pid]]
         # not the highest so far: before its exec a child shows the mark of its parent
         process.peak_rss_bytes = reading.high_water_bytes or process.peak_rss_bytes
         # a child is forked with its parent's name and takes its own when it executes a program
         young = time_us - process.started_us < 1_000_000 and process is not self.program
-        if young and (name := self._reader.name(pid)) != process.name:
+        if young and (name := self._name(pid)) != process.name:
             process.name = name
             return [process]
         return []
+
+    def _name(self, pid: int) -> str:
+        """A process's name; a child forked from the program, and running it on, has the program's."""
+        name = self._reader.name(pid)
+        return self.program.name if name == self._reader.name(self.program.pid) else name
 
     def _end(self, pid: int, time_us: int) -> Process:
         process = self.processes.pop(pid)

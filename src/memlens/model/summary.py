@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from memlens.model.sharing import Copied, copied
 from memlens.model.usage import FIGURES, Curve, curves, total
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Usage:
     whole: dict[str, Peak] = field(default_factory=dict)
     gpu_note: str | None = None
     largest_process_bytes: int | None = None  # by the system's count, where it is above every sample
+    copied: Copied | None = None  # by forked workers, of what they shared
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: schema `memlens.usage/1`, sizes in bytes, times in seconds."""
@@ -54,6 +56,7 @@ class Usage:
             "with_children": peaks(self.whole),
             "largest_process_bytes": self.largest_process_bytes,
             "gpu_note": self.gpu_note,
+            "copied_by_workers": self.copied.to_dict() if self.copied else None,
             "processes": [
                 {
                     "pid": curve.pid,
@@ -104,6 +107,7 @@ def usage(trace: Trace) -> Usage:
         whole,
         trace.metadata.get("gpu"),
         largest if largest > max((curve.peak_bytes for curve in processes), default=0) else None,
+        copied(trace),
     )
 
 

@@ -230,6 +230,14 @@ def describe(found: Usage) -> str:
     if found.largest_process_bytes:
         size = format_bytes(found.largest_process_bytes)
         lines.append(f"  one of its processes reached {size} between samples, by the system's own count")
+    if found.copied is not None:
+        workers = f"{found.copied.workers} forked workers" if found.copied.workers > 1 else "a forked worker"
+        size = format_bytes(found.copied.bytes)
+        lines += [
+            f"  {workers} copied at least {size} that they shared with their parent: Python writes a",
+            "    reference count into every object that it looks at, and that copies the page it lies in.",
+            "    numpy arrays and tensors stay shared: keep the data in them, not in lists of objects",
+        ]
     if found.gpu_note:
         lines.append(f"  peak {FIGURES['gpu'][1]:<34}n/a: {found.gpu_note}")
     if not found.processes:

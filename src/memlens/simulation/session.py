@@ -130,7 +130,7 @@ class Simulation:
         )
 
     def clear_blas_workspaces(self) -> None:
-        """`torch._C._cuda_clearCublasWorkspaces`: every handle gives its own back, and takes one when used."""
+        """`torch._C._cuda_clearCublasWorkspaces`: all go, and come again when used."""
         for free in self._handles.values():
             free()
         self._handles.clear()
