@@ -69,7 +69,7 @@ def test_the_marks_of_a_recording_are_no_phases() -> None:
     trace = placed()
     trace.metadata["baseline_events"] = 2
     trace.marks = [Mark("before the recording", 0), Mark("recording", 2), Mark("step", 3, 1)]
-    assert [phase_at(trace, index) for index in (0, 2, 3)] == ["", "", "step, step 1"]
+    assert [phase_at(trace, index) for index in (0, 2, 3)] == ["", "", "step 1"]
     assert "recording" not in draw(trace, figure="allocated")
 
 

@@ -99,7 +99,10 @@ def phase_at(trace: Trace, index: int) -> str:
 
 
 def named(mark: Mark) -> str:
-    return f"{mark.name}, step {mark.step}" if mark.step else mark.name
+    """`backward, step 2`; a mark that is itself called step is `step 2`."""
+    if not mark.step:
+        return mark.name
+    return f"step {mark.step}" if mark.name == "step" else f"{mark.name}, step {mark.step}"
 
 
 def place_of(mark: Mark, places: Sequence[int]) -> int:
@@ -119,7 +122,11 @@ def course(trace: Trace, most: int = 4000, window: tuple[int, int] | None = None
     if window is not None:
         start, end = bisect_left(places, window[0], start), bisect_left(places, window[1] + 1, start)
     curves = [series for series in (timeline.allocated, timeline.reserved) if series]
-    indices = array("q", range(start, end) if end - start <= most else pick(places, curves, most, start, end))
+    if end - start <= most:
+        indices = array("q", range(start, end))
+    else:  # what is seen at once, and what is seen where many events lie in a short time
+        along = set(pick(places, curves, most // 2, start, end))
+        indices = array("q", sorted(along.union(pick(range(end), curves, most // 2, start, end))))
     return Course(
         axis_of(trace),
         indices,

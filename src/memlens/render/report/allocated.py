@@ -21,6 +21,7 @@ from memlens.render.report.blocks import (
     Table,
     count,
     mib,
+    place,
     words,
 )
 from memlens.render.report.holders import TOP, holders, unused
@@ -200,6 +201,9 @@ def _steps(trace: Trace, timeline: Timeline) -> Section | None:
                 f"the second time, {format_bytes(held[-1])} the last, {change} each.{loop}"
             )
         )
+        if grown.lines:
+            rows = [(place(line), mib(size)) for line, size in grown.lines]
+            blocks.append(Table("What grew most, MiB a step", ("line", "#MiB"), rows))
     return Section("steps", "Step by step", blocks) if blocks else None
 
 

@@ -21,7 +21,7 @@ from memlens.model.course import (
 )
 from memlens.units import GIB, MIB, format_bytes, format_count
 
-POINTS = 4000  # about three a pixel of a wide screen
+POINTS = 8000  # some three a pixel of a wide screen, and as many again for zooming in
 MARKS = 200  # lines; more would hide the curve
 PROCESSES = 12  # areas; the rest are one
 FUNCTIONS = 15  # rows of calls

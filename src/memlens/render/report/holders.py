@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from memlens.allocator import PoolUse, SegmentView, pool_use
 from memlens.model import Alloc, Breakdown, Category, Trace
+from memlens.records.modules import UNKNOWN, module_of
 from memlens.render.report.blocks import Block, Cell, Section, Table, count, mib, percent, ranked, words
 from memlens.render.report.strip import strip
 
@@ -51,10 +52,13 @@ def sums_of(trace: Trace, held: Breakdown, key: Callable[[Alloc], str]) -> dict[
 
 
 def _module(alloc: Alloc) -> str:
-    if alloc.site.module is None:
+    """The module's path and class; where only the stack tells, the forward calls that it shows."""
+    name, inferred = module_of(alloc.site)
+    if name == UNKNOWN:
         return ""
-    kind = f" ({alloc.site.module_type})" if alloc.site.module_type else ""
-    return (alloc.site.module or "the model itself") + kind
+    if inferred:
+        return f"{name} (inferred)"
+    return f"{name} ({alloc.site.module_type})" if alloc.site.module_type else name
 
 
 _KEYS: tuple[tuple[str, str, Callable[[Alloc], str], str], ...] = (

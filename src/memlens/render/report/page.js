@@ -93,6 +93,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink, family: style().fontFamily || "sans-serif" },
       margin: { l: 8, r: 8, t: 28, b: 8 }, hovermode: "x unified", shapes, annotations,
       hoverlabel: { bgcolor: panel, bordercolor: grid, font: { color: ink, size: 12 } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink },
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       showlegend: true, legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", font: { size: 12 }, traceorder: "normal" },
       xaxis: {
@@ -112,13 +113,14 @@
 
   const config = {
     responsive: true, displaylogo: false, displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    // named one by one: among the others is one that uploads the chart
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]], showSendToCloud: false, plotlyServerURL: "",
   };
 
   function draw() {
     for (const figure of document.querySelectorAll("figure.chart")) {
       const spec = JSON.parse(figure.querySelector("script").textContent);
-      Plotly.react(figure.querySelector(".plot"), traces(spec), layout(spec), config);
+      Plotly.react(figure.querySelector(".curve"), traces(spec), layout(spec), config);
     }
   }
 
