@@ -65,6 +65,14 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
         "assert len(data) > 10**6 and int(data[5]) == 0\nwhile True:\n    step()",
         {"synthetic": True},
     ),
+    "either_way": (
+        "for number in range(9):\n    x = torch.randn(8, 1024, device=device)\n"
+        "    if (x.mean(1) > 5).any():\n        outliers = torch.zeros(64 << 20, device=device)\n    step()",
+        {},
+    ),
+    "only_one_way": (
+        "while True:\n    loss = step()\n    if (loss > 5).all():\n        raise ValueError('diverged')", {}
+    ),
     "torchrun": ("import os\nrank = int(os.environ['LOCAL_RANK'])\nwhile True:\n    step()", {}),
 }  # fmt: skip
 
@@ -150,6 +158,21 @@ def test_nothing_is_written(outcomes: dict[str, Future[Prediction]], tmp_path_fa
 def test_made_up_data(outcomes: dict[str, Future[Prediction]]) -> None:
     """With --synthetic a memory map of a file that is not there is zeros, and the result says so."""
     assert any("absent.bin is made up" in a.what for a in outcomes["made_up"].result().assumptions)
+
+
+def test_a_condition_on_data(outcomes: dict[str, Future[Prediction]]) -> None:
+    """The branch that was not taken makes 256 MiB while the last are there: the interval has both."""
+    prediction = outcomes["either_way"].result()
+    (told,) = (a for a in prediction.assumptions if a.what.startswith("conditions on values"))
+    assert "either_way.py:" in told.what
+    assert told.high_bytes == 512 << 20
+    assert prediction.peak.high_process_bytes >= prediction.peak.process_bytes + (512 << 20)
+
+
+def test_a_condition_whose_other_way_fails(outcomes: dict[str, Future[Prediction]]) -> None:
+    """The other branch ends the script, and that is said."""
+    told = [a for a in outcomes["only_one_way"].result().assumptions if a.what.startswith("conditions on")]
+    assert "diverged" in told[0].why
 
 
 def test_a_script_for_torchrun(outcomes: dict[str, Future[Prediction]]) -> None:

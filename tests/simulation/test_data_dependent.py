@@ -141,3 +141,14 @@ def test_boxes_are_all_kept() -> None:
         features = torch.randn(1, 16, 32, 32, device="cuda")
         assert ops.roi_align(features, torch.randn(10, 5, device="cuda"), 7).shape == (10, 16, 7, 7)
     assert [told.what.split()[0] for told in sim.trace.assumptions] == ["nms"]
+
+
+def test_a_loss_is_finite() -> None:
+    """Loops that stop when their loss is not finite go on; a condition on data is not taken to be true."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        x = torch.randn(300, 300, device="cuda")
+        for finite in (x.mean().isfinite(), torch.isfinite(x).all(), torch.isfinite(x).any(1).all()):
+            assert bool(finite)
+        for other in (~torch.isfinite(x.mean()), torch.isnan(x).any(), (torch.isfinite(x) & (x > 0)).all()):
+            assert not bool(other)
+    assert list(sim.values.conditions) != []

@@ -72,6 +72,7 @@ class Inside:
             refuse_questions()
             with simulate(card_in(job), alloc_conf=job["alloc_conf"]) as sim:
                 self.sim = shims.sim = sim
+                sim.values.unknown_is = job["unknown_is"]
                 self.steps = Steps(sim, job["steps"], self.say)
                 os._exit = self.exited  # type: ignore[assignment]
                 self.watch()
@@ -168,6 +169,7 @@ class Inside:
             "optimizers": steps.names,
             "precision": steps.precision or precision(sim),
             "operators": sim.operators,
+            "conditions": list(sim.values.conditions),
             "elapsed_seconds": elapsed,
             "seen": self.onlooker.seen() if self.onlooker else {},
         }

@@ -25,7 +25,7 @@ import torch
 import memlens
 from memlens.allocator import from_environment, parse_config
 from memlens.devices import Gpu, custom_gpu, find_gpu
-from memlens.errors import TargetError, UsageError
+from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.model import Assumption, Trace
 from memlens.records import native
 from memlens.scenarios import userfile
@@ -37,6 +37,8 @@ from memlens.units import parse_bytes
 POLL_SECONDS = 0.1
 # after --max-seconds: what the script gets to stop by itself, and to write what was learned
 GRACE_SECONDS = 20.0
+# the other branches of a script get so many times what its first run took
+PATIENCE = 3.0
 # of the memory that is free now, what the script may take by itself
 HOST_SHARE = 0.8
 TORCHRUN = {
@@ -59,6 +61,7 @@ class Script:
     show_output: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, int] = field(default_factory=dict)  # that it assigns: other values for them
+    unknown_is: bool = False  # what it reads where it asks for a condition that nobody computed
     changes: Mapping[str, Any] = field(default_factory=dict)  # for the onlooker: what to change, and how
 
 
@@ -118,6 +121,8 @@ def run_script(
     result, trace = _run(script, card, alloc_conf, progress, onlooker)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += list(ending(script, result))
+    if result["conditions"] and onlooker is None and not script.unknown_is:
+        trace.assumptions.append(the_other_way(script, card, alloc_conf, result, trace, progress))
     config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
     prediction = conclude(
         trace, card, config, asked=asked, target=" ".join([script.path, *script.arguments]),
@@ -163,6 +168,34 @@ def ending(script: Script, result: dict[str, Any]) -> Iterator[Assumption]:
         )
 
 
+def the_other_way(
+    script: Script,
+    card: Gpu,
+    alloc_conf: str | None,
+    result: dict[str, Any],
+    trace: Trace,
+    progress: Callable[[str], None],
+) -> Assumption:
+    """Run it again with every condition true that was taken as false: what that may be more, or less."""
+    lines: list[str] = result["conditions"]
+    named = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
+    what = f"conditions on values that nobody computes are taken as False ({named})"
+    seconds = min(script.max_seconds, PATIENCE * result["elapsed_seconds"] + GRACE_SECONDS)
+    again = replace(script, unknown_is=True, max_seconds=seconds, show_output=False)
+    progress("once more, with the other branches")
+    try:
+        other, seen = _run(again, card, alloc_conf, progress, None)
+    except MemlensError as problem:
+        why = f"the other branches could not be seen ({problem.message}), so they may need more"
+        return Assumption(what, why)
+    if other["late"] or other["steps"] < result["steps"]:
+        return Assumption(
+            what, f"with all of them true it took {other['steps']} steps in {seconds:.0f} seconds"
+        )
+    more = seen.timeline().peak_reserved_bytes - trace.timeline().peak_reserved_bytes
+    return Assumption(what, "it was run once more with all of them true", min(more, 0), max(more, 0))
+
+
 def _run(
     script: Script,
     card: Gpu,
@@ -177,7 +210,7 @@ def _run(
         "alloc_conf": alloc_conf, "steps": script.steps, "max_seconds": script.max_seconds,
         "host_bytes": host_bytes, "writes": script.writes, "environment": dict(script.environment),
         "synthetic": script.synthetic, "onlooker": onlooker, "changes": dict(script.changes),
-        "constants": dict(script.constants),
+        "constants": dict(script.constants), "unknown_is": script.unknown_is,
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
         code = _execute(job, scratch, script, progress)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from enum import Enum, auto
@@ -38,11 +39,18 @@ class Whose(Enum):
     LOOP = auto()
 
 
+class _Running(threading.local):
+    """What runs in each thread."""
+
+    def __init__(self) -> None:
+        self.modules: list[tuple[str, str]] = []
+
+
 class Attribution:
     """Keeps the stack of modules that run and remembers which forward site each autograd node came from."""
 
     def __init__(self) -> None:
-        self.modules: list[tuple[str, str]] = []  # (path, type) of the modules whose forward runs
+        self._running = _Running()
         self._paths: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._owners: dict[int, tuple[str, str]] = {}  # id of a parameter -> its module
@@ -51,6 +59,11 @@ class Attribution:
         self._user_code: dict[CodeType, Whose] = {}
 
     # modules ---------------------------------------------------------------------------------------
+
+    @property
+    def modules(self) -> list[tuple[str, str]]:
+        """(path, type) of the modules whose forward runs in this thread."""
+        return self._running.modules
 
     def enter(self, module: nn.Module) -> bool:
         """A module's forward begins; True if it is the outermost one."""

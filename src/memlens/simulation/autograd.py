@@ -30,7 +30,8 @@ class _On:
     def __enter__(self) -> None:
         self.enabled = torch._C._EnableTorchFunction()
         self.enabled.__enter__()
-        self.pushed = self.mode not in _get_current_function_mode_stack()
+        # another thread has a mode of its own
+        self.pushed = not any(isinstance(m, type(self.mode)) for m in _get_current_function_mode_stack())
         if self.pushed:
             self.mode.__enter__()
 

@@ -14,7 +14,7 @@ import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels 
 from memlens.allocator import from_environment, parse_config
 from memlens.devices import Gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError
-from memlens.simulation import cuda_api, overrides, rules
+from memlens.simulation import cuda_api, overrides, rules, threads
 from memlens.simulation.device import DeviceMode
 from memlens.simulation.dispatch import DispatchMode
 from memlens.simulation.guard import undisturbed
@@ -83,8 +83,9 @@ def simulate(
             stack.enter_context(cuda_api.installed(cuda_api.replacements(sim, device_mode)))
             stack.enter_context(overrides.installed(sim))
             stack.enter_context(follow(sim.phases))
-            stack.enter_context(DispatchMode(sim))
+            dispatch_mode = stack.enter_context(DispatchMode(sim))
             stack.enter_context(device_mode)
+            stack.enter_context(threads.joined(sim, device_mode, dispatch_mode))
             if automatic_phases:
                 sim.mark("build", 0)
             yield sim

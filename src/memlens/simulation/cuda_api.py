@@ -221,6 +221,10 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         """One device gets all of it (`DataParallel` on a machine with one card)."""
         return (tensor,)
 
+    def gather(tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = None) -> Any:
+        """The outputs of all devices on one: a copy, also of a single one."""
+        return torch.cat(list(tensors), dim, out=out)
+
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """A lazy parameter gets its shape; torch's own asks the data that is not there yet for its device."""
         self.data = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
@@ -232,6 +236,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,
         "torch.nn.parallel.comm.scatter": scatter,
+        "torch.nn.parallel.comm.gather": gather,
         "torch.Generator": Generator,
         "torch.set_default_device": set_default_device,
         "torch.get_default_device": lambda: mode.default_device(),

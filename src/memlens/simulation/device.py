@@ -333,6 +333,15 @@ def _format(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str
     )
 
 
+@handles(torch.isfinite, Tensor.isfinite)
+def _isfinite(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Loops ask it to stop when their loss is not finite: what nobody computed is taken to be finite."""
+    answer = func(*args, **kwargs)
+    if answer.is_meta:
+        mode.sim.values.take_as_true(answer)
+    return answer
+
+
 @handles(Tensor.share_memory_)
 def _same(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0]

@@ -51,8 +51,14 @@ class DispatchMode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        with _NO_FUNCTION_MODES():
+        with self.ledger.lock, _NO_FUNCTION_MODES():
             return self.run(func, args, kwargs or {})
+
+    def for_thread(self) -> DispatchMode:
+        """The same mode for another thread: what was learned of operators is shared."""
+        mode = DispatchMode(self.sim)
+        mode._operators, mode._recipes, mode._valid = self._operators, self._recipes, self._valid
+        return mode
 
     def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         sim = self.sim

@@ -7,6 +7,7 @@ a weak reference then fires and the bytes go back to the simulated allocator.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -50,7 +51,8 @@ class Ledger:
         self.host_bytes = 0
         self.peak_host_bytes = 0
         self._next_id = 0
-        self._closed = False
+        self.closed = False
+        self.lock = threading.RLock()  # one operator at a time, and what dies meanwhile in other threads
         allocator.on_segment = self._segment
 
     def of(self, tensor: Tensor) -> Storage | None:
@@ -118,7 +120,7 @@ class Ledger:
 
     def close(self) -> None:
         """The simulation ended: what dies from now on is no longer its business."""
-        self._closed = True
+        self.closed = True
         self.storages.clear()
 
     def _allocate(self, nbytes: int, category: Category, site: Site, stream: int) -> tuple[Block, Alloc]:
@@ -144,12 +146,13 @@ class Ledger:
             entry.block = entry.alloc = None
 
     def _gone(self, entry: Storage) -> None:
-        if self._closed or self.storages.pop(entry.key, None) is None:
-            return
-        if entry.device is CUDA:
-            self._release(entry)
-        else:
-            self.host_bytes -= entry.nbytes
+        with self.lock:
+            if self.closed or self.storages.pop(entry.key, None) is None:
+                return
+            if entry.device is CUDA:
+                self._release(entry)
+            else:
+                self.host_bytes -= entry.nbytes
 
     def _segment(self, kind: str, address: int, nbytes: int, stream: int, small: bool) -> None:
         if kind in ("alloc", "map"):

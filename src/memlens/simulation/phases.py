@@ -32,6 +32,8 @@ class Phases:
     def module_begins(self, module: nn.Module, args: Any) -> None:
         with torch._C.DisableTorchFunction():
             outermost = self.sim.attribution.enter(module)
+            if self.sim.elsewhere and not torch.is_grad_enabled():
+                return  # something beside the loop, such as a thread that prepares batches
             if not outermost or self.sim.phase in ("backward", "optimizer"):
                 return
             if self.automatic and self.sim.phase != "forward":

@@ -22,6 +22,14 @@ from memlens.simulation.values import Values
 REAL_HOST_BYTES = 1 << 20
 
 
+class _Here(threading.local):
+    """What is set for the code of one thread."""
+
+    def __init__(self) -> None:
+        self.stream = 0
+        self.target: str | None = None
+
+
 class Simulation:
     """What `memlens.simulate()` gives: the trace so far, the allocator, and ways to annotate."""
 
@@ -42,15 +50,37 @@ class Simulation:
         )
         self.operators = 0
         self.watch: Callable[[Any, Any, Any, Any], None] | None = None  # (operator, args, kwargs, outputs)
-        self.stream = 0
-        self.target: str | None = None  # where tensors made from nothing live, where that was said
+        self._here = _Here()
         self.phase = "build"
         self.step = 0
         self.thread = threading.get_ident()
-        # cuBLAS' handles, by (in backward, stream), each with what frees its workspace
-        self._handles: dict[tuple[bool, int], Callable[[], None]] = {}
+        # cuBLAS' handles, by (thread, in backward, stream), each with what frees its workspace
+        self._handles: dict[tuple[int, bool, int], Callable[[], None]] = {}
         self.notes: dict[str, Any] = {}  # what a rule keeps for the length of the simulation
         self.at_end: list[Callable[[], None]] = []  # run once, when the simulation has ended
+
+    @property
+    def stream(self) -> int:
+        """The stream that this thread's operators run on."""
+        return self._here.stream
+
+    @stream.setter
+    def stream(self, stream: int) -> None:
+        self._here.stream = stream
+
+    @property
+    def target(self) -> str | None:
+        """Where tensors that this thread makes from nothing live, where that was said."""
+        return self._here.target
+
+    @target.setter
+    def target(self, target: str | None) -> None:
+        self._here.target = target
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this is another thread than the one that began the simulation."""
+        return threading.get_ident() != self.thread
 
     # annotations ------------------------------------------------------------------------------------
 
@@ -122,7 +152,7 @@ class Simulation:
         Forward runs in the caller's thread and backward in autograd's: two handles in training, one in
         inference (counted in public snapshots).
         """
-        key = (torch._C._current_autograd_node() is not None, self.stream)
+        key = (threading.get_ident(), torch._C._current_autograd_node() is not None, self.stream)
         if key in self._handles:
             return
         self._handles[key] = self.ledger.scratch(

@@ -38,9 +38,22 @@ _TEMPLATES = {
     "full_like": None,
     "new_full": None,
 }
-_LIKELY = {"_is_all_true"}  # distributions ask it whether their parameters are valid: taken to be true
+# distributions ask it whether their parameters are valid: taken to be true
+_LIKELY = {"_is_all_true"}
+# of answers that are taken to be true, these are true as well
+_STAY_TRUE = {
+    "all",
+    "any",
+    "logical_and",
+    "bitwise_and",
+    "logical_or",
+    "bitwise_or",
+    "view",
+    "select",
+    "clone",
+}
 KEPT_BYTES = 64 * 1024  # host tensors up to this size keep their data when they are uploaded
-STAND_INS = {"float": 1.0, "int": 1, "bool": False}
+STAND_INS = {"float": 1.0, "int": 1}
 
 
 class Values:
@@ -50,6 +63,8 @@ class Values:
         self.sim = simulation
         self.known = 0
         self.likely: dict[int, Storage | None] = {}  # storages of answers that are taken to be true
+        self.unknown_is = False  # what a condition that nobody computed reads as
+        self.conditions: dict[str, None] = {}  # the lines that read one, in order
         self._told: set[str] = set()
 
     def remember(self, tensor: Tensor, real: Tensor) -> None:
@@ -81,7 +96,11 @@ class Values:
     def worth_following(self, name: str, first: Tensor) -> bool:
         """Whether an operator on `first` may have a known result: asked of every operator, so briefly."""
         entry = self.sim.ledger.storages.get(first.untyped_storage()._cdata)
-        return entry is not None and (entry.value is not None or name in _TEMPLATES or name in _LIKELY)
+        if entry is None:
+            return False
+        if entry.value is not None or name in _TEMPLATES or name in _LIKELY:
+            return True
+        return bool(self.likely) and self.likely.get(entry.key) is entry
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Compute a small operator on data that is known, so that its result is known too."""
@@ -97,8 +116,8 @@ class Values:
         real_args = self._real(args, seen)
         real_kwargs = {name: self._real(value, seen) for name, value in kwargs.items()}
         if real_args is None or any(v is None and kwargs[n] is not None for n, v in real_kwargs.items()):
-            if name in _LIKELY:
-                self.likely[first.untyped_storage()._cdata] = self.sim.ledger.of(first)
+            if name in _LIKELY or (name in _STAY_TRUE and all(self.is_likely(t) for t in seen)):
+                self.take_as_true(first)
             return
         if not seen and (first.dtype.is_floating_point or first.dtype.is_complex):
             return  # made from nothing: only integers and masks decide where code goes
@@ -143,22 +162,37 @@ class Values:
         self._tell(value)
         return torch.full(tensor.shape, value, dtype=tensor.dtype)
 
+    def take_as_true(self, tensor: Tensor) -> None:
+        """An answer that nobody computed, and that any healthy run would find true."""
+        entry = self.sim.ledger.of(tensor)
+        if entry is not None:
+            self.likely[entry.key] = entry
+
+    def is_likely(self, tensor: Tensor) -> bool:
+        entry = self.sim.ledger.of(tensor)  # an address may have been used again since
+        return entry is not None and self.likely.get(entry.key) is entry
+
     def stand_in(self, tensor: Tensor) -> Any:
         dtype = tensor.dtype
         if dtype is torch.bool:
-            entry = self.sim.ledger.of(tensor)  # an address may have been used again since
-            likely = entry is not None and self.likely.get(entry.key) is entry
-            return likely or STAND_INS["bool"]
+            if self.is_likely(tensor):
+                return True
+            self.conditions[self._where()] = None
+            return self.unknown_is
         return STAND_INS["float" if dtype.is_floating_point or dtype.is_complex else "int"]
 
+    def _where(self) -> str:
+        return self.sim.site("item").where or "an unknown line"
+
     def _tell(self, value: Any) -> None:
-        where = self.sim.site("item").where or "an unknown line"
+        where = self._where()
         if where not in self._told:
             self._told.add(where)
             self.sim.assume(
                 Assumption(
                     f"a value read from the device at {where} is taken to be {value}",
-                    "the simulation computes sizes, not values; code that depends on it may go another way",
+                    "the simulation computes sizes, not values; code that depends on it may go another way, "
+                    "which could move the figure by an unknown amount",
                 )
             )
 
