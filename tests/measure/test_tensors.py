@@ -36,7 +36,10 @@ def names(tensors: list) -> dict[str, Category]:
 
 @pytest.mark.parametrize(("name", "optimizer"), list(zip(MODELS, 5 * ["SGD", "AdamW"], strict=True)))
 def test_totals_equal_an_independent_count(name: str, optimizer: str) -> None:
-    """From building to the second optimizer step, live storages add up to what the operators allocated."""
+    """From building to the second optimizer step, live storages add up to what the operators allocated.
+
+    Also before and after each module's forward, recomputed ones during backward included.
+    """
     build, shape = MODELS[name]
     gc.collect()
     watch = TensorWatch(CPU)
@@ -52,6 +55,9 @@ def test_totals_equal_an_independent_count(name: str, optimizer: str) -> None:
         model = build()
         stepper = getattr(torch.optim, optimizer)(model.parameters(), lr=0.1)
         point("built")
+        for path, module in model.named_modules():
+            module.register_forward_pre_hook(lambda *_, path=path: point(f"before {path}"))
+            module.register_forward_hook(lambda *_, path=path: point(f"after {path}"))
         for step in (1, 2):
             x = torch.rand(shape)
             loss = model(x).square().mean()
