@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import io
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -223,7 +224,35 @@ def test_usage_figures() -> None:
 
 
 def test_the_old_tools_module_name() -> None:
-    """`from memlens.compat.gpu_mem_track import MemTracker` is the same class."""
-    from memlens.compat import gpu_mem_track
+    """`from gpu_mem_track import MemTracker`, as old scripts have it, is the same class."""
+    import gpu_mem_track
+    from memlens.compat import gpu_mem_track as documented
 
-    assert gpu_mem_track.MemTracker is MemTracker
+    assert gpu_mem_track.MemTracker is documented.MemTracker is MemTracker
+
+
+@pytest.mark.shared
+def test_the_articles_own_lines(
+    shared: Path, article: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Not a letter is changed: its imports, `MemTracker(frame)`, 'cuda:0', on a card that is not there."""
+    (seed,) = (shared / "seeds").glob("003_*.txt")
+    text = seed.read_text(encoding="utf-8")
+    begin = text.index("import torch\nimport inspect")
+    lines = text[begin : text.index("gpu_tracker.track()", text.index("pretrained", begin))]
+    models = ModuleType("models")
+    models.vgg19 = lambda pretrained: article.vgg19()  # the weights' values need no download
+    torchvision = ModuleType("torchvision")
+    torchvision.models = models
+    monkeypatch.setitem(sys.modules, "torchvision", torchvision)
+    with memlens.simulate("T4"):
+        exec(compile(lines + "gpu_tracker.track()\n", "article.py", "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out
+    second = printed[printed.rindex("At __main__ : line 10") :]
+    assert rows(second, "+") == ARTICLE_ROWS
+    told = re.search(r"on the card ([\d,.]+) = (.*)", second.replace(" MiB", ""))
+    assert told is not None
+    parts = [float(size.replace(",", "")) for size in re.findall(r"[\d,]+\.\d\d", told[2])]
+    assert sum(parts) == pytest.approx(float(told[1].replace(",", "")), abs=0.05)
+    for part in ("tensors", "rounded up to blocks", "cached, unused", "CUDA context", "other processes"):
+        assert part in told[2]

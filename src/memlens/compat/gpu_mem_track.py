@@ -1,4 +1,4 @@
-"""Pytorch-Memory-Utils' name, so that only the module's changes in `from gpu_mem_track import MemTracker`."""
+"""Pytorch-Memory-Utils' name; `gpu_mem_track` itself is this, too, for scripts that are not to be changed."""
 
 from memlens.integrations.tracker import MemTracker
 
