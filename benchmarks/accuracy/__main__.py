@@ -13,6 +13,7 @@ from benchmarks.accuracy import adapters, litgpt
 from benchmarks.accuracy.page import compare, render
 from benchmarks.accuracy.programs import resnet50, transformer
 from benchmarks.accuracy.truths import folder, operator_rows
+from benchmarks.gpu import taken
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
@@ -28,6 +29,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     page = render(figures, *compare(operator_rows(truth)))
     page += adapters.section(adapters.results(truth)) + litgpt.section(list(litgpt.results(truth)))
+    page += taken.section(taken.results())
     options.output.write_text(page)
     print(page)
 

@@ -4,6 +4,7 @@
 
 Context and workspaces, cuDNN's scratch memory over a grid of convolutions, the kernels of attention, and the
 memory of fifteen trainings beside what memlens predicts of them. Without a GPU it says so and ends with 0.
+`python -m benchmarks.gpu.taken measured.json` turns it into lines for the catalogue and the accuracy page.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import torch
 
 import memlens
 from benchmarks.gpu.kernels import attentions, convolutions
-from benchmarks.gpu.trainings import TRAININGS, Training, two_steps
+from benchmarks.gpu.trainings import TRAININGS, Training, predicted, two_steps
 from memlens.devices import Gpu, custom_gpu, find_gpu, usage
 from memlens.errors import UsageError
 from memlens.measure.calibration import calibrate
@@ -47,38 +48,27 @@ def card() -> Gpu:
     return custom_gpu(properties.total_memory)
 
 
-def predicted(training: Training, gpu: Gpu) -> dict[str, int]:
-    """What a simulation of the card says of the same code."""
-    with memlens.simulate(gpu) as simulation:
-        two_steps(training)
-    timeline = simulation.trace.timeline()
-    reserved = timeline.peak_reserved_bytes
-    return {
-        "allocated_bytes": timeline.peak_allocated_bytes,
-        "reserved_bytes": reserved,
-        "process_bytes": reserved + gpu.context_bytes[1],
-    }
-
-
 def measured(training: Training, snapshot: Path | None) -> dict[str, int | None]:
     """What the card's own counters say; the recorded events go to `snapshot`, without stacks."""
     fresh()
     if snapshot is not None:
         torch.cuda.memory._record_memory_history(context=None, max_entries=EVENTS)
-    torch.cuda.reset_peak_memory_stats()
-    two_steps(training)
-    torch.cuda.synchronize()
-    use = usage.device_use(0, device_uuid(0))
-    found = {
+    try:
+        torch.cuda.reset_peak_memory_stats()
+        two_steps(training)
+        torch.cuda.synchronize()
+        use = usage.device_use(0, device_uuid(0))
+        if snapshot is not None:
+            snapshot.write_bytes(gzip.compress(pickle.dumps(torch.cuda.memory._snapshot(), protocol=4)))
+    finally:
+        if snapshot is not None:
+            torch.cuda.memory._record_memory_history(enabled=None)
+    return {
         "allocated_bytes": int(torch.cuda.max_memory_allocated()),
         "reserved_bytes": int(torch.cuda.max_memory_reserved()),
         # reserved memory is not given back before the end, so this is the process at its highest
         "process_bytes": use.process_bytes,
     }
-    if snapshot is not None:
-        snapshot.write_bytes(gzip.compress(pickle.dumps(torch.cuda.memory._snapshot(), protocol=4)))
-        torch.cuda.memory._record_memory_history(enabled=None)
-    return found
 
 
 def fresh() -> None:
@@ -127,8 +117,8 @@ def compare_trainings(
             name = training.name.replace(",", "").replace(" ", "_")
             try:
                 row["measured"] = measured(training, folder / f"{name}.pickle.gz" if folder else None)
-            except torch.OutOfMemoryError as error:
-                row["skipped"] = str(error).split(". ")[0]
+            except RuntimeError as error:  # out of memory, or what this card does not know
+                row["skipped"] = str(error).splitlines()[0].split(". ")[0]
         rows.append(row)
     return rows
 
@@ -155,6 +145,7 @@ def everything(
     return {
         "schema": "memlens.gpu_measurements/1",
         "calibration": asdict(calibration),
+        "multiprocessors": int(torch.cuda.get_device_properties(0).multi_processor_count),
         "cudnn": torch.backends.cudnn.version(),
         "convolutions": grid,
         "attentions": kernels,

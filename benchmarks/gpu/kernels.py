@@ -52,12 +52,15 @@ def convolutions() -> Iterator[dict[str, Any]]:
                 }  # fmt: skip
 
 
-def _workspaces(layer: nn.Module, x: torch.Tensor) -> dict[str, int]:
-    with peak_above() as forward:
-        out = layer(x)
-    gradient = torch.ones_like(out)
-    with peak_above() as backward:
-        out.backward(gradient)
+def _workspaces(layer: nn.Module, x: torch.Tensor) -> dict[str, Any]:
+    try:
+        with peak_above() as forward:
+            out = layer(x)
+        gradient = torch.ones_like(out)
+        with peak_above() as backward:
+            out.backward(gradient)
+    except RuntimeError as error:  # a dtype that this card's cuDNN does not know
+        return {"skipped": str(error).splitlines()[0]}
     return {"forward_bytes": forward[0], "backward_bytes": backward[0]}
 
 
@@ -86,13 +89,17 @@ def attentions() -> Iterator[dict[str, Any]]:
         for dtype in DTYPES:
             q = torch.randn(batch, heads, queries, size, device="cuda", dtype=dtype, requires_grad=True)
             k, v = (torch.randn(batch, heads, keys, size, device="cuda", dtype=dtype) for _ in "kv")
-            choice = int(torch._fused_sdp_choice(q, k, v, is_causal=causal))
-            before = int(torch.cuda.memory_allocated())
-            out = scaled_dot_product_attention(q, k, v, is_causal=causal)
-            kept = int(torch.cuda.memory_allocated()) - before - out.untyped_storage().nbytes()
-            yield {
+            asked = {
                 "batch": batch, "heads": heads, "queries": queries, "keys": keys, "head_size": size,
-                "causal": causal, "dtype": str(dtype)[6:], "kernel": BACKENDS.get(choice, str(choice)),
-                "kept_bytes": kept,
+                "causal": causal, "dtype": str(dtype)[6:],
             }  # fmt: skip
+            try:
+                choice = int(torch._fused_sdp_choice(q, k, v, is_causal=causal))
+                before = int(torch.cuda.memory_allocated())
+                out = scaled_dot_product_attention(q, k, v, is_causal=causal)
+                kept = int(torch.cuda.memory_allocated()) - before - out.untyped_storage().nbytes()
+            except RuntimeError as error:
+                yield {**asked, "skipped": str(error).splitlines()[0]}
+                continue
+            yield {**asked, "kernel": BACKENDS.get(choice, str(choice)), "kept_bytes": kept}
             del q, k, v, out  # before the next begins to count

@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+import memlens
+from memlens.devices import Gpu
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -198,3 +201,16 @@ def two_steps(training: Training) -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+
+
+def predicted(training: Training, gpu: Gpu) -> dict[str, int]:
+    """What a simulation of the card says of the same code."""
+    with memlens.simulate(gpu) as simulation:
+        two_steps(training)
+    timeline = simulation.trace.timeline()
+    reserved = timeline.peak_reserved_bytes
+    return {
+        "allocated_bytes": timeline.peak_allocated_bytes,
+        "reserved_bytes": reserved,
+        "process_bytes": reserved + gpu.context_bytes[1],
+    }

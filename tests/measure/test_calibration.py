@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 
 import torch
-from benchmarks.gpu import kernels
-from benchmarks.gpu.__main__ import everything
-from benchmarks.gpu.trainings import TRAININGS
+from benchmarks.gpu import kernels, taken
+from benchmarks.gpu.__main__ import everything, measured
+from benchmarks.gpu.trainings import TRAININGS, predicted
 from torch import nn
 
 import memlens
@@ -157,3 +158,40 @@ def test_the_gpu_benchmark_on_a_card_that_is_not_there(
 
     (snapshot,) = tmp_path.glob("*.pickle.gz")
     assert pickle.loads(gzip.decompress(snapshot.read_bytes()))["device_traces"]
+
+
+def test_measurements_go_into_the_catalogue_and_the_accuracy_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulated card measures what is predicted of it: 0.00 %, and TOML with its context and its size."""
+    monkeypatch.setattr(kernels, "CONVOLUTIONS", ())
+    monkeypatch.setattr(kernels, "ATTENTIONS", ())
+    with memlens.simulate("T4"):
+        found = everything(None, lambda text: None, TRAININGS[:1])
+    path = tmp_path / "measured.json"
+    path.write_text(json.dumps(found))
+    again = taken.read(path)
+    toml = tomllib.loads(taken.catalogue(again))
+    assert toml["context_of"]["Tesla T4"]["mib"] == [140.875] * 3  # a simulated context does not grow
+    assert "gpu" not in toml
+    page = taken.section([again])
+    assert page.count("| perceptron, SGD |") == 3
+    assert page.count("| 0.00 % |") == 3
+    assert "**process: median 0.00 % (absolute)" in page
+    again["calibration"]["name"] = "Some card of next year"
+    (new,) = tomllib.loads(taken.catalogue(again))["gpu"]
+    assert (new["memory_bytes"][0], new["multiprocessors"]) == (again["calibration"]["memory_bytes"], 40)
+    assert taken.section([]) == ""
+    path.write_text("{}")
+    with pytest.raises(RecordError, match="schema"):
+        taken.read(path)
+
+
+def test_every_training_runs_on_a_card_that_is_not_there() -> None:
+    """What is measured on an A100 of ours is to the byte what is predicted of it, for all fifteen."""
+    gpu = find_gpu("A100 40GB")
+    predictions = [predicted(training, gpu) for training in TRAININGS]
+    with memlens.simulate(gpu):
+        readings = [measured(training, None) for training in TRAININGS]
+    assert readings == predictions
+    assert len(readings) == 15
