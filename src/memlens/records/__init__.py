@@ -40,6 +40,11 @@ def load(path: str | Path) -> Trace:
     known, head = _sniff(path)
     if known is not None:
         trace: Trace = import_module(f"memlens.records.{known.module}").load(path)
+        sound = import_module("memlens.records.sound")  # msgspec takes its time to load
+        try:
+            sound.check(trace)
+        except ValueError as error:  # msgspec's are
+            raise RecordError(f"{path} is damaged: {error}") from error
         return trace
     if not head:
         raise RecordError(f"{path} is empty")
