@@ -58,11 +58,13 @@ def allocations(
 
 
 def thinned(drawn: Course) -> str:
+    """What the curve leaves out; nothing where it has every event."""
     if not drawn.thinned:
         return ""
+    kinds, exact = ("allocated and reserved", "Both peaks are") if drawn.reserved else ("it", "The peak is")
     return (
         f"{format_count(len(drawn.indices))} of {format_count(drawn.events)} events are drawn: in each span "
-        "the first and last, and the highest and lowest of allocated and reserved. Both peaks are exact."
+        f"the first and last, and the highest and lowest of {kinds}. {exact} exact."
     )
 
 
@@ -127,13 +129,14 @@ def processes(trace: Trace, found: list[Curve], spans: Sequence[Span] = ()) -> t
 
 
 def _moments(found: list[Curve], whole: Curve) -> list[int]:
-    """The times to draw: all, or those that show the sum's peaks and each process's own."""
+    """The times to draw: all, or those that show the sum's peaks and each process's own; and the end."""
     times = whole.times_us
-    if len(times) <= POINTS:
-        return list(times)
-    peaks = {curve.sampled_peak[1] for curve in found if curve.bytes}
-    kept = {times[number] for number in pick(times, [whole.bytes], POINTS)}
-    return sorted(kept | {time for time in peaks if times[0] <= time <= times[-1]})
+    kept = set(times)
+    if len(times) > POINTS:
+        peaks = {curve.sampled_peak[1] for curve in found if curve.bytes}
+        kept = {times[number] for number in pick(times, [whole.bytes], POINTS)}
+        kept |= {time for time in peaks if times[0] <= time <= times[-1]}
+    return sorted(kept | {max(whole.ended_us, times[-1])})
 
 
 def name_of(curve: Curve) -> str:

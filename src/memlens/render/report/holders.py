@@ -15,7 +15,8 @@ TOP = 25
 
 def holders(trace: Trace, held: Breakdown, when: str, beside: dict[Category, int], top: int = TOP) -> Section:
     """The tables at one moment. `beside` is what the process holds beside allocations."""
-    tables: list[Block] = [categories(held, beside)]
+    known = any(beside.values()) or any(alloc.category is not Category.UNKNOWN for alloc in held.live)
+    tables: list[Block] = [categories(held, beside)] if known else []
     for title, first, key, empty in _KEYS:
         if any(key(alloc) for alloc in held.live):
             sums = sums_of(trace, held, key)

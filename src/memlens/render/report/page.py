@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memlens import __version__
-from memlens.model import Assumption, Trace
+from memlens.model import Assumption, SegmentAlloc, Trace
 from memlens.model.course import holds_allocations, is_sampled
 from memlens.render.report import allocated, runs
 from memlens.render.report.blocks import Cell, Head, Page, Prose, Section, Table, mib, words
@@ -14,19 +14,24 @@ from memlens.render.report.holders import TOP
 
 def page_of(trace: Trace, name: str, *, index: int | None = None, top: int = TOP) -> Page:
     """Everything that is to be said of `trace`; `index` is another moment to look at than the peak."""
-    heads: list[Head] = []
-    sections: list[Section] = []
     seen = allocated.view(trace, index) if holds_allocations(trace) else None
     assumptions = seen.prediction.assumptions if seen and seen.prediction else trace.assumptions
-    if seen is not None:
-        heads.append(allocated.head(seen))
-        sections += allocated.sections(seen, top)
+    head = Head("empty", "This record holds no memory: no allocation and no reading", "warn")
+    sections: list[Section] = []
     if is_sampled(trace) or trace.processes:
-        heads.append(runs.head(trace))
+        head = runs.head(trace)
         sections += runs.sections(trace)
-    heads.append(Head("empty", "This record holds no memory: no allocation and no reading", "warn"))
+    if seen is not None:
+        head = _joined(allocated.head(seen), head) if sections else allocated.head(seen)
+        sections = [*allocated.sections(seen, top), *sections]
     sections += [*_assumed(assumptions), about(trace, name, seen)]
-    return Page(name, heads[0], _renamed(sections))
+    return Page(name, head, _renamed(sections))
+
+
+def _joined(head: Head, run: Head) -> Head:
+    """Of a run whose allocations are known: their answer, with the figures of its processes."""
+    tone = head.tone or run.tone
+    return Head(head.kind, head.headline, tone, [*head.said, *run.said], [*head.facts, *run.facts])
 
 
 def _renamed(sections: list[Section]) -> list[Section]:
@@ -63,8 +68,8 @@ PREDICTED = (
     "The loop is the one that was predicted: one that keeps more needs more."
 )
 MEMRAY = (
-    "memray recorded every allocation of the process; what they are for is not known. Resident memory is "
-    "more: code, stacks, and what the C library keeps."
+    "Every allocation of the process was recorded (memray does it); what they are for is not known. Resident "
+    "memory is more: code, stacks, and what the C library keeps."
 )
 ALLOCATOR = (
     "PyTorch's allocator recorded this. What each allocation is for is inferred from its stack and its life, "
@@ -81,8 +86,8 @@ def about(trace: Trace, name: str, seen: allocated.View | None) -> Section:
     """What the figures are, and what they are not."""
     said, made = [], f"Made from {name} by memlens {__version__}"
     if seen is not None:
-        from_memray = trace.metadata.get("format") == "memray"
-        said.append(PREDICTED if trace.origin == "predicted" else MEMRAY if from_memray else ALLOCATOR)
+        placed = any(isinstance(event, SegmentAlloc) for event in trace.events)
+        said.append(PREDICTED if trace.origin == "predicted" else ALLOCATOR if placed else MEMRAY)
         if seen.prediction is not None:
             by, torch = seen.prediction.memlens, seen.prediction.torch
             made = f"Predicted by memlens {by} with torch {torch}. {made}"
