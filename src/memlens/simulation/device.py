@@ -90,7 +90,7 @@ class DeviceMode(TorchFunctionMode):
         """The device that the user's code is told."""
         if not tensor.is_meta:
             return tensor.device
-        entry = self.sim.ledger.of(tensor)
+        entry = self.sim.ledger.of(tensor.values() if tensor.is_nested else tensor)
         return META if entry is None else GPU if entry.device is CUDA else CPU
 
     def _place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -196,7 +196,7 @@ def _device(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str
 
 @handles(Tensor.is_cuda.__get__)
 def _is_cuda(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return mode.sim.is_cuda(args[0])
+    return mode.device_of(args[0]).type == "cuda"
 
 
 @handles(Tensor.is_cpu.__get__)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from memlens.errors import MemlensError, UnsupportedOperator
 from memlens.simulation import mixing
@@ -52,6 +52,9 @@ class DispatchMode(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         with self.ledger.lock, _NO_FUNCTION_MODES():
+            for wrapper in filter(is_traceable_wrapper_subclass_type, types):
+                with self:  # a jagged tensor does it with the tensor inside, which is ours again
+                    return wrapper.__torch_dispatch__(func, types, args, kwargs or {})
             return self.run(func, args, kwargs or {})
 
     def for_thread(self) -> DispatchMode:
