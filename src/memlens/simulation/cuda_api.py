@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlens.model import Assumption
-from memlens.simulation import autograd, files, legacy_types, parallel
+from memlens.simulation import attention_calls, autograd, exchange, files, legacy_types, parallel
 from memlens.simulation.cuda_objects import DeviceContext, Event, Generator, Stream, UseStream
 from memlens.simulation.device import as_device, check_index
 from memlens.simulation.driver import driver_functions
-from memlens.simulation.rules import attention_choice
-from memlens.simulation.rules.attention_choice import Call, Kernel
 
 if TYPE_CHECKING:
     from memlens.simulation.device import DeviceMode
@@ -165,20 +163,6 @@ def overrides_something(arguments: Any) -> bool:
     return any(type(value) not in plain and hasattr(value, "__torch_function__") for value in arguments)
 
 
-def can_use(sim: Simulation, kernel: Kernel) -> Any:
-    """`torch.backends.cuda.can_use_..._attention` for the simulated card."""
-
-    def answer(params: Any, debug: bool = False) -> bool:
-        with torch._C.DisableTorchFunction():
-            tensors = (params.query, params.key, params.value, params.attn_mask)
-            call = Call(
-                sim.gpu.compute_capability, *tensors, params.dropout, params.is_causal, params.enable_gqa
-            )
-            return sim.is_cuda(params.query) and attention_choice.can_use(kernel, call)
-
-    return answer
-
-
 def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     """Every name that is replaced, with its stand-in."""
     table: dict[str, Any] = {}
@@ -217,26 +201,17 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         sim.assume(Assumption("torch.compile is taken as eager code", why))
         return (lambda function: function) if model is None else model
 
-    def scatter(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        """One device gets all of it (`DataParallel` on a machine with one card)."""
-        return (tensor,)
-
-    def gather(tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = None) -> Any:
-        """The outputs of all devices on one: a copy, also of a single one."""
-        return torch.cat(list(tensors), dim, out=out)
-
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """A lazy parameter gets its shape; torch's own asks the data that is not there yet for its device."""
         self.data = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
         self.__class__ = self.cls_to_become
 
     table |= autograd.replacements(mode) | files.replacements(mode) | parallel.replacements(sim)
+    table |= attention_calls.replacements(sim) | exchange.replacements()
     table |= legacy_types.replacements(mode) | mode.moved.replacements()
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,
-        "torch.nn.parallel.comm.scatter": scatter,
-        "torch.nn.parallel.comm.gather": gather,
         "torch.Generator": Generator,
         "torch.set_default_device": set_default_device,
         "torch.get_default_device": lambda: mode.default_device(),
@@ -254,10 +229,6 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch._use_cudnn_rnn_flatten_weight": lambda: True,
         "torch.backends.cudnn.rnn.get_cudnn_mode": lambda mode: _RNN_MODES[mode],
         "torch.backends.cuda.is_built": lambda: True,
-        "torch.backends.cuda.is_flash_attention_available": lambda: True,
-        "torch.backends.cuda.can_use_flash_attention": can_use(sim, Kernel.FLASH),
-        "torch.backends.cuda.can_use_efficient_attention": can_use(sim, Kernel.EFFICIENT),
-        "torch.backends.cuda.can_use_cudnn_attention": can_use(sim, Kernel.CUDNN),
     }
     return table
 

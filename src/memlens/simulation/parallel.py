@@ -1,4 +1,4 @@
-"""What a GPU's other libraries get inside a simulation: NVTX, graphs, one rank of DDP."""
+"""What a GPU's other libraries get in a simulation: NVTX, graphs, copies between cards, one rank of DDP."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from memlens.errors import UnsupportedOperator
+from memlens.errors import UnsupportedOperator, UsageError
 from memlens.model import Assumption, Category
+from memlens.simulation.device import as_device, check_index
 
 if TYPE_CHECKING:
     from memlens.simulation.session import Simulation
 
+_COMM = ("torch.nn.parallel.comm", "torch.cuda.comm")
 _DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
 
 
@@ -28,9 +30,56 @@ def replacements(sim: Simulation) -> dict[str, Any]:
         "torch.cuda.nvtx.range_end": lambda range_id: None,
         "torch.cuda.nvtx.mark": lambda message: None,
     }
+    for name, value in between_cards().items():
+        table |= {f"{module}.{name}": value for module in _COMM}
     if torch.distributed.is_available():
         table |= {f"{_DDP}.{name}": value for name, value in one_rank(sim).items()}
     return table
+
+
+def between_cards() -> dict[str, Any]:
+    """Copies between cards where there is one (`DataParallel`, say): it has everything already.
+
+    Another index is refused by number; so are sums, which torch itself refuses on a single card.
+    """
+
+    def check(devices: Any) -> int:
+        for device in devices or ():
+            check_index(as_device(device))
+        return len(devices or (0,))
+
+    def broadcast(tensor: Tensor, devices: Any = None, *, out: Any = None) -> Any:
+        if out is not None:
+            return [target.copy_(tensor) for target in out]
+        return (tensor,) * check(devices)
+
+    def broadcast_coalesced(tensors: Any, devices: Any, buffer_size: int = 0) -> Any:
+        return [list(tensors) for _ in range(check(devices))]
+
+    def scatter(tensor: Tensor, devices: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if check(devices) > 1:
+            raise one_card("scatter")
+        return (tensor,)
+
+    def gather(tensors: Any, dim: int = 0, destination: Any = None, *, out: Any = None) -> Tensor:
+        whole = torch.cat(tuple(tensors), dim, **({} if out is None else {"out": out}))
+        on_host = destination == -1 or (destination is not None and as_device(destination).type == "cpu")
+        return whole.cpu() if on_host else whole
+
+    def reduce_add(inputs: Any, destination: Any = None) -> Tensor:
+        if len(inputs) > 1:
+            raise one_card("reduce_add")
+        return inputs[0]
+
+    functions = (broadcast, broadcast_coalesced, scatter, gather, reduce_add)
+    return {function.__name__: function for function in functions}
+
+
+def one_card(what: str) -> UsageError:
+    return UsageError(
+        f"{what} is for tensors of different cards, and the simulation has one GPU, cuda:0",
+        hint="simulate one process of a distributed run at a time",
+    )
 
 
 class CUDAGraph:

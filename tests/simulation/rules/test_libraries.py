@@ -45,6 +45,25 @@ def test_a_factorisation_works_in_a_copy_and_says_what_it_assumes() -> None:
     assert assumption.high_bytes > 0
 
 
+def test_least_squares_have_shapes_and_a_workspace() -> None:
+    """More equations than unknowns: a residual a right-hand side; solved in a buffer of all 64 rows."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        a, b = torch.empty(3, 64, 8, device="cuda"), torch.empty(3, 64, 2, device="cuda")
+        sizes = asked_in(sim, lambda: torch.linalg.lstsq(a, b))
+        found = torch.linalg.lstsq(a, b)
+        assert [tuple(t.shape) for t in found] == [(3, 8, 2), (3, 2), (0,), (0,)]
+        assert 3 * 64 * 2 * 4 in sizes
+        assert sizes.count(3 * 64 * 8 * 4) >= 1
+        assert torch.linalg.lstsq(torch.empty(4, 8, device="cuda"), b[0, :4]).solution.shape == (8, 2)
+        assert torch.linalg.lstsq(a, b[..., 0]).solution.shape == (3, 8)
+        with pytest.raises(RuntimeError, match="not supported on CUDA"):
+            torch.linalg.lstsq(a, b, driver="gelsd")
+        a.requires_grad_()
+        torch.linalg.lstsq(a, b).solution.sum().backward()
+        assert a.grad.shape == a.shape
+    assert any("factorisation" in a.what for a in sim.trace.assumptions)
+
+
 def test_a_fourier_transform_has_a_work_area() -> None:
     """64 x 128 complex numbers, and as much again."""
     with memlens.simulate(gpu="A100 40GB") as sim:

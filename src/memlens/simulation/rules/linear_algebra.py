@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from memlens.simulation.rules.indexing import copy_unless_contiguous
 from memlens.simulation.rules.ranges import take
-from memlens.simulation.rules.registry import scratch
+from memlens.simulation.rules.registry import operator, scratch
 
 if TYPE_CHECKING:
     from memlens.simulation.session import Simulation
@@ -52,7 +53,6 @@ def _say_fourier(calls: int) -> tuple[str, str]:
     "aten::_linalg_solve_ex",
     "aten::linalg_inv_ex",
     "aten::_linalg_det",
-    "aten::linalg_lstsq",
     "aten::linalg_eig",
     "aten::linalg_ldl_factor_ex",
     "aten::linalg_householder_product",
@@ -63,6 +63,40 @@ def factorisation(sim: Simulation, args: Any, kwargs: Any, out: Any) -> int:
     size = _bytes(args[0])
     take(sim, "cusolver", "factorisation", size, MOST_MATRICES * size, _say_solver, size)
     return 0
+
+
+@operator("aten::linalg_lstsq", on_device=True)
+def least_squares(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
+    """There is no meta kernel. CUDA solves with gels in max(m, n) rows, of which the solution is a view.
+
+    Residuals only of more equations than unknowns; no rank, no singular values (ATen/native/
+    BatchLinearAlgebra.cpp, linalg_lstsq_out_info).
+    """
+    a, b = args[:2]
+    driver = args[3] if len(args) > 3 else kwargs.get("driver")
+    if driver not in (None, "gels"):
+        raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
+    *batch, rows, unknowns = a.shape
+    vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
+    sides = 1 if vector else b.shape[-1]
+    batch = list(torch.broadcast_shapes(batch, b.shape[: -1 if vector else -2]))
+    real = a.dtype.to_real()
+
+    def made(*shape: int, dtype: torch.dtype = a.dtype) -> Tensor:
+        out = torch.empty(shape, dtype=dtype, device="meta")
+        sim.adopt(out, "linalg_lstsq")
+        return out
+
+    solved = made(*batch, sides, max(rows, unknowns)).mT[..., :unknowns, :]
+    residuals = made(*batch, sides, dtype=real) if rows > unknowns else made(0, dtype=real)
+    out = (
+        solved.squeeze(-1) if vector else solved,
+        residuals,
+        made(0, dtype=torch.int64),
+        made(0, dtype=real),
+    )
+    factorisation(sim, args, kwargs, out)
+    return out
 
 
 @scratch(
