@@ -44,6 +44,31 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "exits": ("import os\nos._exit(3)", {}),
     "forks": ("import os\nwhile True:\n    if os.fork() == 0:\n        import time; time.sleep(60)", {}),
+    "programs": ("import subprocess\nwhile True:\n    subprocess.Popen(['sleep', '60'])", {}),
+    "killed": ("step()\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)", {}),
+    "crashes": ("step()\nimport ctypes\nctypes.string_at(0)", {}),
+    "talks": ("step()\nimport os\nwhile True:\n    os.write(1, b'x' * 2**20)", {"max_seconds": 3}),
+    "stuck": ("import time\nwhile True:\n    time.sleep(1)", {"max_seconds": 1}),
+    "waits": (
+        "import queue, threading\nfull = queue.Queue()\ndef load():\n    raise ValueError('no such batch')\n"
+        "threading.Thread(target=load).start()\nfull.get()", {"max_seconds": 1},
+    ),
+    "large_file": ("open('big.bin', 'wb').truncate(3 << 30)", {}),
+    "asks": ("import sys\nassert sys.stdin.read() == ''\ninput('really? ')", {}),
+    "homeless": (
+        "import os, tempfile, shutil\nos.chdir(tempfile.mkdtemp())\nshutil.rmtree(os.getcwd())\n"
+        "while True:\n    step()", {},
+    ),
+    "busy_threads": (
+        "import threading\ndef turn():\n    while True:\n        pass\nfor _ in range(3):\n"
+        "    threading.Thread(target=turn).start()\nstep()\nstep()", {},
+    ),
+    "monkey": (
+        "to, linear = torch.Tensor.to, nn.functional.linear\n"
+        "torch.Tensor.to = lambda self, *a, **k: to(self, *a, **k)\n"
+        "nn.functional.linear = lambda *a: linear(*a)\nnn.Module.__call__ = nn.Module._call_impl\n"
+        "torch.cuda.is_available = lambda: False\nwhile True:\n    step()", {},
+    ),
     "greedy": ("import numpy\nx = numpy.ones(100 * 2**30, dtype=numpy.uint8)", {}),
     "needs_data": ("open('data/train.bin', 'rb')", {}),
     "downloads": ("import urllib.request\nurllib.request.urlopen('http://example.com/weights.pt')", {}),
@@ -121,7 +146,13 @@ def test_a_script_that_ends_by_itself(outcomes: dict[str, Future[Prediction]]) -
     assert not any("stopped" in a.what for a in prediction.assumptions)
 
 
-@pytest.mark.parametrize("name", ["endless", "stubborn"])
+@pytest.mark.parametrize("name", ["homeless", "busy_threads", "monkey"])
+def test_odd_and_harmless(outcomes: dict[str, Future[Prediction]], name: str) -> None:
+    """A folder that is gone, threads that never end, torch patched by the script: two steps all the same."""
+    assert outcomes[name].result().scenario["steps"] == 2
+
+
+@pytest.mark.parametrize("name", ["endless", "stubborn", "talks"])
 def test_time_is_up(outcomes: dict[str, Future[Prediction]], name: str) -> None:
     """An endless loop ends with what was learned before it, even one that catches everything."""
     prediction = outcomes[name].result()
@@ -134,6 +165,13 @@ def test_time_is_up(outcomes: dict[str, Future[Prediction]], name: str) -> None:
     [
         ("exits", "exits.py called os._exit(3)"),
         ("forks", "forked more than 64 times"),
+        ("programs", "started more than 256 programs"),
+        ("killed", "was killed, by itself or by a system without memory"),
+        ("crashes", "was ended by SIGSEGV"),
+        ("stuck", "took no step of its optimizer in 1 seconds (at "),
+        ("waits", "failed: ValueError: no such batch"),
+        ("large_file", "wrote a file of more than 2.00 GiB"),
+        ("asks", "asks a question"),
         ("greedy", "wanted more host memory than the limit of"),
         ("needs_data", "data/train.bin, which is not there"),
         ("downloads", "nothing is downloaded"),

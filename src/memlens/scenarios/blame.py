@@ -14,6 +14,7 @@ _LIBRARIES = tuple(
     {os.path.realpath(p) + os.sep for p in sysconfig.get_paths().values()}
     | {os.path.dirname(os.path.realpath(torch.__file__)) + os.sep}
 )
+MOST_CHARACTERS = 300  # of an error's text
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 
 
@@ -34,7 +35,8 @@ def _is_users(file: str) -> bool:
 def last_line(error: BaseException) -> str:
     """`ValueError: depth must be positive`: the first line of what Python itself would print last."""
     lines = [line.strip() for line in traceback.format_exception_only(error)[-1].splitlines() if line.strip()]
-    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    said = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return said if len(said) <= MOST_CHARACTERS else said[:MOST_CHARACTERS] + "..."
 
 
 def place(error: BaseException) -> str:
@@ -49,8 +51,20 @@ def place(error: BaseException) -> str:
     return f"{_short(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
 
 
+def whereabouts(frame: FrameType | None) -> str:
+    """` (at net.py:12 in forward)`: where the user's code is that runs, from its innermost frame outwards."""
+    while frame is not None and not _is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    return f" (at {_short(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name})"
+
+
 def _short(file: str) -> str:
-    relative = os.path.relpath(file)
+    try:
+        relative = os.path.relpath(file)
+    except OSError:  # the current folder is gone
+        return file
     return file if relative.startswith("..") else relative
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import NamedTuple
 
 from memlens.errors import MemlensError
 from memlens.scenarios.blame import last_line, place
-from memlens.scenarios.sandbox import ForkedTooOften, Offline
+from memlens.scenarios.sandbox import MOST_FILE_BYTES, ForkedTooOften, Offline
 from memlens.units import format_bytes
 
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE")
@@ -46,8 +47,9 @@ def complain(error: BaseException, script: str, host_bytes: int | None, last_out
         message = f"{script} wanted more host memory than the limit of {limit} ({where})"
         return Complaint(message, "--host-memory sets the limit")
     chain = _chain(error)
-    if any(isinstance(link, ForkedTooOften) for link in chain):
-        return Complaint(f"{script} was stopped: {text} ({where})")
+    forked = next((link for link in chain if isinstance(link, ForkedTooOften)), None)
+    if forked is not None:
+        return Complaint(f"{script} was stopped: {forked} ({where})")
     if any(isinstance(link, Offline) or _wants_download(link) for link in chain):
         message = f"{script} wants what is not on this machine, and nothing is downloaded: {text} ({where})"
         return Complaint(message, DOWNLOAD_HINT)
@@ -60,6 +62,9 @@ def complain(error: BaseException, script: str, host_bytes: int | None, last_out
 
 def _missing(error: BaseException, script: str, where: str) -> Complaint | None:
     """The line about a file, a library or an answer that is not there."""
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        limit = format_bytes(MOST_FILE_BYTES)
+        return Complaint(f"{script} wrote a file of more than {limit} ({where})", "--allow-writes lets it")
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return Complaint(f"{script} needs {error.filename}, which is not there ({where})", DATA_HINT)
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -26,8 +26,10 @@ from memlens.measure import bootstrap
 from memlens.model import Mark, Trace
 from memlens.records import native
 from memlens.scenarios import frameworks, preload
+from memlens.scenarios.blame import whereabouts
 from memlens.scenarios.complaints import Complaint, complain
 from memlens.scenarios.constants import compiled
+from memlens.scenarios.outside import last_words
 from memlens.scenarios.sandbox import OFFLINE, refuse_questions, sandbox
 from memlens.scenarios.stops import Steps, Stop, counting, precision
 from memlens.simulation import simulate
@@ -48,6 +50,9 @@ class Inside:
         self.started = time.perf_counter()
         self.lock = threading.Lock()
         self.left = self.late = False
+        self.where = ""  # where the script was when its time was up
+        self.main = threading.get_ident()
+        self.in_a_thread: BaseException | None = None  # the first error that ended a thread
         self.steps: Steps
         self.sim: Simulation
         self.onlooker: Any = None
@@ -110,27 +115,31 @@ class Inside:
 
     def last_output(self) -> str:
         sys.stderr.flush()
-        with open(os.path.join(self.scratch, "output"), errors="replace") as file:
-            lines = [line.strip() for line in file if line.strip()]
-        return lines[-1] if lines else ""
+        return last_words(os.path.join(self.scratch, "output"))
 
     def watch(self) -> None:
         """Ask the script to stop when its time is up; leave without its consent when it does not."""
 
         def on_alarm(number: int, frame: Any) -> None:
+            self.where = whereabouts(frame) if self.late else ""
             self.steps.stop()
 
         signal.signal(signal.SIGALRM, on_alarm)
-        main = threading.get_ident()
+        threading.excepthook = self.thread_failed
 
         def wait() -> None:
             time.sleep(max(self.job["max_seconds"] - (time.perf_counter() - self.started), 0))
             self.late = True
-            signal.pthread_kill(main, signal.SIGALRM)
+            signal.pthread_kill(self.main, signal.SIGALRM)
             time.sleep(GRACE_SECONDS)
             self.leave(None)
 
         threading.Thread(target=wait, daemon=True, name="memlens").start()
+
+    def thread_failed(self, failed: Any) -> None:
+        """A thread ended with an error: the script may wait for it for ever."""
+        self.in_a_thread = self.in_a_thread or failed.exc_value
+        threading.__excepthook__(failed)
 
     def exited(self, status: int) -> None:
         """What `os._exit` does here: the script may go, with what was learned."""
@@ -151,11 +160,22 @@ class Inside:
                 self.write(complaint)
         self.exit(0)
 
+    def too_late(self, complaint: Complaint | None) -> Complaint:
+        """Nothing is known of a training script that took no step."""
+        if complaint is None and self.in_a_thread is not None:
+            complaint = complain(self.in_a_thread, self.name, self.job["host_bytes"], "")
+        message = (
+            f"{self.name} took no step of its optimizer in {self.job['max_seconds']:g} seconds{self.where}"
+        )
+        return complaint or Complaint(message, "--max-seconds gives it more time")
+
     def write(self, complaint: Complaint | None) -> None:
         sim, steps = self.sim, self.steps
         end = steps.end if steps.stopped else len(sim.events)
         settle(sim)
         trace = sim.trace
+        if self.late and steps.counts and not steps.taken:
+            complaint = self.too_late(complaint)
         trace.events = trace.events[:end]
         trace.marks = [mark for mark in trace.marks if mark.index <= end]
         if steps.stopped and not self.late:

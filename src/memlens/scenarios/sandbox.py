@@ -11,12 +11,14 @@ import contextlib
 import os
 import resource
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from memlens.scenarios import landlock, overlay
 
+MOST_PROCESSES = 256  # started as programs of their own
 MOST_FORKS = 64  # more than data loaders and their like start, fewer than hurt
 MOST_FILE_BYTES = 2 << 30  # of one file in the scratch folder
 
@@ -104,7 +106,7 @@ def _is_local(host: Any) -> bool:
 
 @contextlib.contextmanager
 def _few_forks() -> Iterator[None]:
-    """`os.fork` works `MOST_FORKS` times here and never in a child of it."""
+    """`os.fork` works `MOST_FORKS` times here and never in a child of it; programs are counted, too."""
     fork, left = os.fork, [MOST_FORKS]
 
     def counted() -> int:
@@ -116,11 +118,24 @@ def _few_forks() -> Iterator[None]:
             left[0] = 0
         return pid
 
+    start: Any = getattr(subprocess, "_fork_exec", None)
+    started = [0]
+
+    def counted_start(*args: Any) -> Any:
+        started[0] += 1
+        if started[0] > MOST_PROCESSES:
+            raise ForkedTooOften(f"the script started more than {MOST_PROCESSES} programs")
+        return start(*args)
+
     os.fork = counted
+    if start is not None:
+        setattr(subprocess, "_fork_exec", counted_start)  # noqa: B010 - private, and not in its stubs
     try:
         yield
     finally:
         os.fork = fork
+        if start is not None:
+            setattr(subprocess, "_fork_exec", start)  # noqa: B010
 
 
 def refuse_questions() -> None:

@@ -5,15 +5,8 @@ The script runs in a process of its own (inside.py), with limits on time, memory
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,15 +21,12 @@ from memlens.devices import Gpu, custom_gpu, find_gpu
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.model import Assumption, Trace
 from memlens.records import native
-from memlens.scenarios import userfile
+from memlens.scenarios import outside, userfile
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
 from memlens.scenarios.conclusion import conclude
 from memlens.scenarios.prediction import Prediction
 from memlens.units import parse_bytes
 
-POLL_SECONDS = 0.1
-# after --max-seconds: what the script gets to stop by itself, and to write what was learned
-GRACE_SECONDS = 20.0
 # the other branches of a script get so many times what its first run took
 PATIENCE = 3.0
 # of the memory that is free now, what the script may take by itself
@@ -180,7 +170,7 @@ def the_other_way(
     lines: list[str] = result["conditions"]
     named = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
     what = f"conditions on values that nobody computes are taken as False ({named})"
-    seconds = min(script.max_seconds, PATIENCE * result["elapsed_seconds"] + GRACE_SECONDS)
+    seconds = min(script.max_seconds, PATIENCE * result["elapsed_seconds"] + outside.GRACE_SECONDS)
     again = replace(script, unknown_is=True, max_seconds=seconds, show_output=False)
     progress("once more, with the other branches")
     try:
@@ -213,10 +203,11 @@ def _run(
         "constants": dict(script.constants), "unknown_is": script.unknown_is,
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
-        code = _execute(job, scratch, script, progress)
-        result = _read_result(scratch)
+        ending = outside.execute(job, scratch, script.show_output, progress)
+        result = outside.read_result(scratch)
         if result is None:
-            raise TargetError(_vanished(script, code, scratch))
+            message, hint = outside.vanished(script.path, script.max_seconds, ending, scratch)
+            raise TargetError(message, hint=hint)
         problem = result["error"]
         if problem is None:
             trace = native.load(os.path.join(scratch, "trace.memlens"))
@@ -234,74 +225,3 @@ def _run(
         )
         return result, trace
     raise TargetError(problem["message"], hint=problem["hint"])
-
-
-def _execute(job: dict[str, Any], scratch: str, script: Script, progress: Callable[[str], None]) -> int:
-    """The exit code of the inside; negative for a signal. Nothing that it started outlives it."""
-    Path(scratch, "job.json").write_text(json.dumps(job), encoding="utf-8")
-    source = str(Path(memlens.__file__).parents[1])
-    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "memlens.scenarios.inside", scratch]
-    with open(os.path.join(scratch, "output"), "wb") as output:
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            _wait(process, scratch, job["max_seconds"] + GRACE_SECONDS, progress)
-        finally:
-            _end(process)
-    if script.show_output:
-        with open(os.path.join(scratch, "output"), "rb") as said:
-            shutil.copyfileobj(said, sys.stderr.buffer)
-    return process.returncode
-
-
-def _wait(
-    process: subprocess.Popen[bytes], scratch: str, seconds: float, progress: Callable[[str], None]
-) -> None:
-    """Until it ends, or `seconds` after it began to run the script."""
-    deadline, told = None, ""
-    while process.poll() is None:
-        with contextlib.suppress(OSError):
-            text = Path(scratch, "progress").read_text(encoding="utf-8")
-            if text and text != told:
-                told = text
-                progress(text)
-                if deadline is None and not text.startswith("importing"):
-                    deadline = time.monotonic() + seconds
-        if deadline is not None and time.monotonic() > deadline:
-            return
-        time.sleep(POLL_SECONDS)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left: the inside, its descendants (it adopts orphans), and its session."""
-    with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _read_result(scratch: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(Path(scratch, "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found
-
-
-def _vanished(script: Script, code: int, scratch: str) -> str:
-    """The line for a process that ended without a word."""
-    name = script.path
-    if code == -signal.SIGKILL:
-        return f"{name} did not stop within {script.max_seconds:g} seconds and was killed"
-    said = [line for line in Path(scratch, "output").read_text(errors="replace").splitlines() if line.strip()]
-    last = f": {said[-1].strip()}" if said else ""
-    if code < 0:
-        return f"{name} was ended by {signal.Signals(-code).name}{last}"
-    return f"{name} ended its process with exit code {code} before anything could be learned{last}"

@@ -7,6 +7,8 @@ so it is seen; the step after the last is not simulated.
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -84,6 +86,8 @@ class Steps:
                 del marks[-1]  # of the step that is not taken
             self.sim.mark("end", step=0)
             self.end = len(self.sim.events)
+        if threading.current_thread() is not threading.main_thread():  # which may wait for this one
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
         raise Stop
 
 

@@ -191,8 +191,8 @@ class Values:
             self.sim.assume(
                 Assumption(
                     f"a value read from the device at {where} is taken to be {value}",
-                    "the simulation computes sizes, not values; code that depends on it may go another way, "
-                    "which could move the figure by an unknown amount",
+                    "the simulation computes sizes, not values; code that depends on it may go another way"
+                    + (", which could move the figure by an unknown amount" if value is False else ""),
                 )
             )
 
