@@ -187,11 +187,11 @@ def test_the_curve_has_whole_bytes_and_the_peak() -> None:
     chart = parse(remember(prediction()).trace).charts[0]
     areas = {area["name"]: area["y"] for area in chart["areas"]}
     allocated, reserved = (line["y"] for line in chart["lines"])
-    assert max(allocated) == 36 * MIB == allocated[chart["notes"][0]["x"]]
+    assert max(allocated) == 36 * MIB == allocated[chart["moment"]["x"]]
     assert max(reserved) == 40 * MIB
     assert [sum(sizes) for sizes in zip(*areas.values(), strict=True)] == allocated
     assert chart["axis"] == "events"
-    assert [band["text"] for band in chart["bands"]][-2:] == ["forward, step 2", "backward, step 2"]
+    assert [band["text"] for band in chart["bands"]][-2:] == ["forward 2", "backward 2"]
 
 
 def test_a_run_is_drawn_by_process(run: Run) -> None:
@@ -207,7 +207,7 @@ def test_a_run_is_drawn_by_process(run: Run) -> None:
         ("__main__.step", 2),
         ("__main__.load", 1),
     ]
-    assert chart["notes"] == [{"x": 1_000_000, "text": "loaded"}]
+    assert chart["marks"] == [{"x": 1_000_000, "text": "loaded"}]
     assert "Peak of 40.00 MiB after 2.00 s, 1 child included" in found.text
     assert "train.py: exit code 0 after 4.00 s." in found.text
 
@@ -221,6 +221,16 @@ def test_why_it_ran_out_is_told() -> None:
     assert page.head.headline.startswith("Ran out of memory: 50.00 MiB were asked for and not to be had.")
     failure = next(section for section in page.sections if section.key == "failures").blocks[0]
     assert "this is fragmentation" in failure.text
+
+
+def test_other_devices_of_a_snapshot_are_named() -> None:
+    """A page shows one device; that there are more, and how to see them, is said."""
+    trace = placed()
+    trace.metadata |= {"device": 0, "devices": [0, 1]}
+    assert page_of(trace, "x").head.said == [
+        "Also recorded: cuda:1. memlens snapshot --device N -o page.html shows one of them."
+    ]
+    assert page_of(placed(), "x").head.said == []
 
 
 def test_the_map_shows_all_reserved_memory() -> None:

@@ -71,7 +71,18 @@ def head(seen: View) -> Head:
     if failed:
         asked = format_bytes(failed[-1].bytes)
         headline, tone = f"Ran out of memory: {asked} were asked for and not to be had. {headline}", "bad"
-    return Head(KINDS[trace.origin], headline, tone, (), _facts(seen))
+    return Head(KINDS[trace.origin], headline, tone, _others(trace), _facts(seen))
+
+
+def _others(trace: Trace) -> list[str]:
+    """The snapshot's other devices, which this page does not show."""
+    own, every = trace.metadata.get("device"), trace.metadata.get("devices")
+    others = [f"cuda:{each}" for each in every if each != own] if isinstance(every, list) else []
+    if not others:
+        return []
+    return [
+        f"Also recorded: {', '.join(others)}. memlens snapshot --device N -o page.html shows one of them."
+    ]
 
 
 KINDS = {
@@ -120,7 +131,7 @@ def _predicted(found: Prediction) -> Head:
     facts = [
         Fact("process at the peak", format_bytes(peak.process_bytes), span),
         Fact("reserved", format_bytes(peak.reserved_bytes), "by PyTorch's allocator"),
-        Fact("allocated", format_bytes(peak.allocated_bytes), "by tensors and libraries"),
+        Fact("allocated", format_bytes(peak.allocated_bytes), "by tensors and libraries, at its own peak"),
     ]
     if device.memory_bytes is not None and found.fits is not None:
         facts.append(Fact("the card", format_bytes(device.memory_bytes), short_name(device.name)))
@@ -128,7 +139,7 @@ def _predicted(found: Prediction) -> Head:
         f"{peak.phase}, step {peak.step}" if peak.step else peak.phase,
         f"module {peak.module}" if peak.module else "",
         peak.operator,
-        peak.line,
+        place(peak.line).text,
     ]
     said = ["The peak is in " + ", ".join(part for part in where if part) + "."] if any(where) else []
     return Head(

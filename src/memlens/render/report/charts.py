@@ -51,7 +51,7 @@ def allocations(
         "lines": lines,
         "bands": bands(trace, places),
         "phases": phase_names(trace, drawn.indices),
-        "notes": [{"x": places[index], "text": name}] if 0 <= index < len(places) else [],
+        "moment": {"x": places[index], "text": name} if 0 <= index < len(places) else None,
         "rules": [{"y": limit_bytes, "text": "the card"}] if limit_bytes and limit_bytes < 2 * top else [],
     }
     return spec, thinned(drawn)
@@ -92,7 +92,9 @@ def bands(trace: Trace, places: Sequence[int]) -> list[Spec]:
     found = []
     for mark, _, end in phases_of(trace)[:MARKS]:
         last = places[min(end, len(places) - 1)]
-        found.append({"from": place_of(mark, places), "to": last, "text": named(mark)})
+        found.append(
+            {"from": place_of(mark, places), "to": last, "text": f"{mark.name} {mark.step or ''}".strip()}
+        )
     return found
 
 
@@ -115,7 +117,7 @@ def processes(trace: Trace, found: list[Curve], spans: Sequence[Span] = ()) -> t
         "lines": [{"name": "all together", "colour": "ink", "y": [whole.at(time) for time in chosen]}]
         if len(found) > 1
         else [],
-        "notes": [
+        "marks": [
             {"x": mark.time_us - origin, "text": mark.name} for mark in trace.marks[:MARKS] if mark.time_us
         ],
         "calls": calls(spans, origin),

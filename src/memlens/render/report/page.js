@@ -7,6 +7,8 @@
   const safe = (text) =>
     String(text).replace(/[&<>]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[sign]);
   const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const tail = (text, most) => (text.length > most ? "…" + text.slice(1 - most) : text);
+  const CURVE = 300, EDGES = 90, ROW = 17, SIGN = 6.6; // pixels: the curve, around it, a row of calls, a letter
   const narrow = () => window.innerWidth < 640;
 
   function traces(spec) {
@@ -14,7 +16,7 @@
     const scaled = (sizes) => sizes.map((size) => size / spec.factor);
     const hover = `%{y:.3f} ${spec.unit}`;
     const found = spec.areas.map((area) => ({
-      type: "scatter", mode: "lines", x, y: scaled(area.y), name: safe(short(area.name, 60)), stackgroup: "all",
+      type: "scatter", mode: "lines", x, y: scaled(area.y), name: safe(short(area.name, narrow() ? 30 : 44)), stackgroup: "all",
       line: { shape: "hv", width: 0 }, fillcolor: colour(area.colour), hovertemplate: hover,
     }));
     for (const line of spec.lines) {
@@ -49,35 +51,47 @@
     }];
   }
 
-  function layout(spec) {
+  // how many rows plotly's legend will have: each entry as wide as the longest
+  function legendRows(spec, width) {
+    const names = [...spec.areas, ...spec.lines].map((each) => short(each.name, narrow() ? 30 : 44).length);
+    const beside = Math.max(Math.floor((width - 60) / (Math.max(...names, 1) * SIGN + 50)), 1);
+    return Math.ceil(names.length / beside);
+  }
+
+  function layout(spec, width) {
     const ink = style().getPropertyValue("--ink").trim(), soft = style().getPropertyValue("--soft").trim();
     const grid = style().getPropertyValue("--line").trim(), panel = style().getPropertyValue("--panel").trim();
-    const rows = (spec.calls || []).length, below = rows ? Math.min(0.06 + 0.035 * rows, 0.5) : 0;
+    const rows = (spec.calls || []).length, below = rows ? (ROW * rows) / (CURVE + ROW * rows) : 0;
     const shapes = [], annotations = [];
     const last = spec.x.length ? spec.x[spec.x.length - 1] : 1, first = spec.x.length ? spec.x[0] : 0;
-    const room = (narrow() ? 0.16 : 0.06) * (last - first);
+    const room = (text) => ((short(text, narrow() ? 10 : 24).length + 2) * SIGN * (last - first)) / (width - 70);
     let taken = -Infinity;
-    (spec.bands || []).forEach((band, number) => {
-      const start = band.from / spec.per_unit, end = band.to / spec.per_unit;
-      shapes.push({
-        type: "line", x0: start, x1: start, y0: below, y1: 1, yref: "paper", layer: "below",
-        line: { color: soft, width: 0.6, dash: "dot" },
-      });
-      if (band.to - band.from < room || band.from < taken) return;
-      taken = band.from + room;
-      annotations.push({
-        x: start, y: 1, yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false,
-        text: safe(short(band.text, narrow() ? 10 : 24)), font: { size: 11, color: soft },
-      });
+    const line = (x, dash, color, width) => shapes.push({
+      type: "line", x0: x, x1: x, y0: below, y1: 1, yref: "paper", layer: "below", line: { color, width, dash },
     });
-    for (const note of spec.notes || []) {
-      const x = note.x / spec.per_unit;
-      shapes.push({
-        type: "line", x0: x, x1: x, y0: below, y1: 1, yref: "paper", line: { color: ink, width: 1, dash: "dash" },
-      });
+    const label = (x, text, color) => annotations.push({
+      x, y: 1, yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 11, color },
+      text: safe(short(text, narrow() ? 10 : 24)),
+    });
+    for (const band of spec.bands || []) {
+      const start = band.from / spec.per_unit;
+      line(start, "dot", soft, 0.6);
+      if (band.to - band.from < room(band.text) / 2 || band.from < taken) continue;
+      taken = band.from + room(band.text);
+      label(start, band.text, soft);
+    }
+    for (const mark of spec.marks || []) {
+      line(mark.x / spec.per_unit, "dash", soft, 0.8);
+      if (mark.x < taken) continue;
+      taken = mark.x + room(mark.text);
+      label(mark.x / spec.per_unit, mark.text, soft);
+    }
+    if (spec.moment) {
+      const x = spec.moment.x / spec.per_unit, right = spec.moment.x > first + 0.8 * (last - first);
+      line(x, "dash", ink, 1);
       annotations.push({
-        x, y: 0.99, yref: "paper", xanchor: x > (last * 0.8) / spec.per_unit ? "right" : "left", yanchor: "top",
-        showarrow: false, text: safe(short(note.text, 30)), font: { size: 11, color: ink }, bgcolor: panel,
+        x, y: 0.99, yref: "paper", xanchor: right ? "right" : "left", yanchor: "top", showarrow: false,
+        text: safe(short(spec.moment.text, 30)), font: { size: 11, color: ink }, bgcolor: panel,
       });
     }
     for (const rule of spec.rules || []) {
@@ -105,7 +119,7 @@
         yaxis2: {
           ...axis, domain: [0, below], autorange: "reversed", fixedrange: true, showgrid: false, zeroline: false,
           tickmode: "array", tickvals: spec.calls.map((_, row) => row),
-          ticktext: spec.calls.map((call) => safe(short(call.name, narrow() ? 14 : 32))), tickfont: { size: 11 },
+          ticktext: spec.calls.map((call) => safe(tail(call.name, narrow() ? 16 : 32))), tickfont: { size: 11 },
         },
       } : {}),
     };
@@ -120,7 +134,10 @@
   function draw() {
     for (const figure of document.querySelectorAll("figure.chart")) {
       const spec = JSON.parse(figure.querySelector("script").textContent);
-      Plotly.react(figure.querySelector(".curve"), traces(spec), layout(spec), config);
+      const place = figure.querySelector(".curve");
+      const width = place.clientWidth, around = EDGES + 20 * legendRows(spec, width);
+      place.style.height = `${CURVE + around + ROW * (spec.calls || []).length}px`;
+      Plotly.react(place, traces(spec), layout(spec, width), config);
     }
   }
 
