@@ -97,7 +97,7 @@ def _search(frontier: list[Step]) -> Holders:
         for referrer in _referrers(frontier):
             if id(referrer) in modules:
                 found += _in_globals(referrer, modules[id(referrer)], wanted)
-            elif id(referrer) not in seen and id(referrer) not in frames:
+            elif id(referrer) not in seen and id(referrer) not in frames and not _of_shell(referrer):
                 seen.add(id(referrer))
                 with suppress(Exception):  # an object of anybody's may refuse to be looked at
                     if (step := label(referrer, wanted)) is not None:
@@ -129,10 +129,17 @@ def _globals() -> dict[int, str]:
     return found
 
 
+def _of_shell(thing: Any) -> bool:
+    """Whether it belongs to a notebook's machinery, which holds what `Out` and `sys.last_value` do, too."""
+    return type(thing).__module__.startswith(("IPython.", "ipykernel."))
+
+
 def _in_globals(variables: dict[str, Any], module: str, wanted: dict[int, Step]) -> Iterator[Holder]:
     for name, value in list(variables.items()):
         step = wanted.get(id(value))
         if step is not None:
+            if name == "_oh" and module == "__main__":
+                continue  # a notebook's other name of `Out`
             notebook = module == "__main__" and (name == "Out" or not name.strip("_0123456789"))
             kind = "notebook output" if notebook else "global variable"
             view = "view" in step.through
