@@ -133,6 +133,17 @@ def test_views_are_counted_once(watch) -> None:
     del part
 
 
+@pytest.mark.parametrize(("dtype", "size"), [
+    ("bool", 7), ("uint8", 7), ("int16", 14), ("float16", 14), ("bfloat16", 14), ("float8_e4m3fn", 7),
+    ("float8_e5m2", 7), ("int32", 28), ("float64", 56), ("complex64", 56), ("complex128", 112),
+])  # fmt: skip
+def test_every_dtype_has_its_size(watch, dtype: str, size: int) -> None:
+    """Seven elements each; a 16-bit integer is two bytes and not 2.67, as it was for Pytorch-Memory-Utils."""
+    kept = torch.zeros(7, dtype=getattr(torch, dtype))
+    assert [(tensor.bytes, tensor.dtype) for tensor in watch.take().came] == [(size, dtype)]
+    del kept
+
+
 def test_an_address_used_again_is_another_storage(watch) -> None:
     """A tensor that takes the place of a freed one is reported as come, and the freed one as gone."""
     for size in (256, 512, 256):
