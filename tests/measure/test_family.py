@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -35,6 +36,16 @@ def child(size: int) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_helpers_stay() -> Iterator[None]:
+    """What multiprocessing starts for `spawn` and `forkserver` would be children of every later test."""
+    from multiprocessing import forkserver, resource_tracker
+
+    yield
+    forkserver._forkserver._stop()
+    resource_tracker._resource_tracker._stop()
 
 
 def starts_and_ends() -> None:
