@@ -27,7 +27,8 @@ LIGHT = (
     ["snapshot", "snapshot.pickle", "--replay"],
     ["compare", "before.memlens", "snapshot.pickle"],
     ["plot", "0"],
-    ["peak", "0", "1"],
+    ["plot", "predicted.memlens"],
+    ["peak", "0", "1", "predicted.memlens"],
     ["list"],
     ["clean", "--dry-run"],
     ["predict", "--help"],
@@ -53,6 +54,15 @@ def test_a_light_command_loads_nothing_heavy(words: list[str], tmp_path: Path) -
     """`import torch` alone costs seconds: none of these pays for it, nor for matplotlib or IPython."""
     lay_out(tmp_path, ["memlens", *words])
     assert loaded(tmp_path, ASK, words, HEAVY) == []
+
+
+def test_a_page_loads_its_own_libraries_only(tmp_path: Path) -> None:
+    """`memlens report` needs jinja2 and plotly's file, and neither torch, numpy nor matplotlib."""
+    pytest.importorskip("plotly")
+    pytest.importorskip("jinja2")
+    words = ["report", "snapshot.pickle"]
+    lay_out(tmp_path, ["memlens", *words])
+    assert set(loaded(tmp_path, ASK, words, HEAVY)) == {"plotly", "jinja2"}
 
 
 def test_import_memlens_loads_neither_torch_nor_rich(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from memlens.allocator import replay
+from memlens.cli import output
 from memlens.cli.main import COMMANDS
 from memlens.cli.snapshot import command
 from memlens.errors import UsageError
@@ -103,6 +104,16 @@ def test_each_ending_is_a_format(file: Path, tmp_path: Path, ending: str) -> Non
         assert "this is fragmentation" in " ".join(out.read_text().split())
     error = CliRunner().invoke(command, [str(file), "-o", str(tmp_path / "out.csv")]).exception
     assert ".html (a page)" in str(error)
+
+
+def test_a_page_without_its_libraries_is_refused_at_once(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is read or computed: the line to type."""
+    monkeypatch.setattr(output, "PAGE_NEEDS", ("no_such_library",))
+    error = CliRunner().invoke(command, ["gone.pickle", "-o", str(tmp_path / "out.html")]).exception
+    assert "pip install 'memlens[report]'" in str(error)
+    assert CliRunner().invoke(command, [str(file), "-o", str(tmp_path / "out.json")]).exit_code == 0
 
 
 def test_the_page_of_another_moment(file: Path, tmp_path: Path) -> None:

@@ -24,9 +24,7 @@ _NEEDS = ("jinja2", "plotly")
 def to_html(trace: Trace, name: str, **options: Any) -> str:
     """The page of `trace`, called `name`; options as in `page_of`. Raises MissingExtra without `[report]`.
 
-    >>> from memlens.model import Alloc
-    >>> to_html(Trace("measured", [Alloc(1, 1 << 30)]), "one").startswith("<!doctype html>")
-    True
+    Example: `Path("page.html").write_text(to_html(memlens.load("run.memlens"), "run"), encoding="utf-8")`
     """
     template, library = _template(), _library()
     script = _asset("page.js")
