@@ -120,13 +120,16 @@ class Nvml:
     def nvmlDeviceGetHandleByIndex(self, number: int) -> Any:
         return self.cards[number]
 
+    def nvmlDeviceGetMigMode(self, card: Any) -> list[int]:
+        raise self.NVMLError("Not Supported")
+
     def nvmlDeviceGetComputeRunningProcesses(self, card: Any) -> list[Any]:
         if isinstance(card, str):
             raise self.NVMLError(card)
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in card]
 
     def nvmlDeviceGetMemoryInfo(self, card: Any) -> Any:
-        return SimpleNamespace(used=1000)
+        return SimpleNamespace(used=1000, total=100_000)
 
 
 def test_gpu_memory_of_a_process_is_the_sum_over_cards() -> None:

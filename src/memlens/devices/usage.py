@@ -65,6 +65,8 @@ def _of_process(nvml: Any, handle: Any, used: int) -> DeviceUse:
         running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except nvml.NVMLError as error:
         return DeviceUse(used, None, f"the driver does not list processes ({error})")
+    except Exception:  # nvidia-ml-py's NVMLLibraryMismatchError is no NVMLError
+        return DeviceUse(used, None, "the NVIDIA driver is older than nvidia-ml-py")
     mine = [process.usedGpuMemory for process in running if process.pid == os.getpid()]
     if not mine:
         return DeviceUse(used, None, "the driver lists processes under other numbers (a container)")

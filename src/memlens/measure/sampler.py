@@ -131,7 +131,7 @@ class Sampler:
                 sample.pss_bytes, sample.uss_bytes = shares
 
     def _read_gpus(self) -> dict[int, int]:
-        if self.gpus is None or self.gpus.reason is not None or not self._gpu_pace.due():
+        if self.gpus is None or not self.gpus.cards or not self._gpu_pace.due():
             return {}
         with self._gpu_pace.paid():
             return self.gpus.read()
