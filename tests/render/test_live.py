@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 
 from rich.console import Console
@@ -57,3 +58,30 @@ def test_a_long_run_keeps_a_short_history() -> None:
     assert len(view._history) <= HISTORY
     assert max(view._history) == 999
     assert view._history.count(999) == 1
+
+
+def test_a_long_command_is_cut_and_the_figures_stay(run: Run) -> None:
+    """The head is one line in a terminal of 80 columns, whatever the program's arguments are."""
+    recording = Recording(None, run())
+    recording.trace.metadata["command"] = "train.py " + "--option value " * 20
+    view = LiveView(Console(file=io.StringIO(), width=80))
+    view(recording)
+    head = shown(view, recording).splitlines()[0]
+    assert head.startswith("memlens train.py --option")
+    assert "…" in head
+    assert head.endswith("MiB")
+    assert len(head) <= 80
+
+
+def test_the_curve_says_what_time_it_spans(run: Run) -> None:
+    """Its axis begins at 0 s and ends with the seconds since the first sample, at the last column."""
+    recording = Recording(None, Trace("measured", processes=[Process(1, "p")]))
+    view = LiveView(Console(file=io.StringIO(), width=80))
+    begun = time.time_ns() // 1000 - 12_300_000
+    for tick in range(40):
+        recording.trace.events.append(Sample(begun + tick * 300_000, 1, MIB))
+        view._look(recording.trace)
+    lines = shown(view, recording).splitlines()
+    axis = next(line for line in lines if "└" in line)
+    assert axis.split() == ["└", "0", "s", "12.3", "s"]
+    assert len(axis) == max(len(line) for line in lines if "┤" in line)

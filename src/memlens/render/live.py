@@ -86,20 +86,20 @@ class LiveView:
     def view(self, recording: Watched) -> RenderableType:
         """What the terminal shows now."""
         elapsed = (time.time_ns() // 1000 - self._started_us) / 1e6 if self._started_us else 0.0
-        command = str(recording.trace.metadata.get("command", ""))
         now, peak = sum(self._now.values()), max(self._history, default=0)
-        head = Text.assemble(
-            ("memlens ", "bold"),
-            f"{command}  {elapsed:,.1f} s  ",
-            (f"now {format_bytes(now)}", "bold"),
-            f"  peak {format_bytes(peak)}",
+        figures = Text.assemble(
+            f"  {elapsed:,.1f} s  ", (f"now {format_bytes(now)}", "bold"), f"  peak {format_bytes(peak)}"
         )
-        parts: list[RenderableType] = [head, self._curve(peak), self._processes(recording.trace.processes)]
+        command = Text(str(recording.trace.metadata.get("command", "")))
+        command.truncate(max(self._console.width - len(figures) - len("memlens "), 10), overflow="ellipsis")
+        head = Text.assemble(("memlens ", "bold"), command, figures)
+        curve = self._curve(peak, elapsed)
+        parts: list[RenderableType] = [head, curve, self._processes(recording.trace.processes)]
         if recording.top_lines:
             parts.append(_lines(recording.top_lines))
         return Group(*parts)
 
-    def _curve(self, peak: int) -> Text:
+    def _curve(self, peak: int, elapsed: float) -> Text:
         width = max(self._console.width - 14, 20)
         count = len(self._history)
         columns = [
@@ -113,6 +113,9 @@ class LiveView:
             label = format_bytes(peak * row / CURVE_ROWS, precision=0) if row in (CURVE_ROWS, 1) else ""
             cells = "".join(cell(size, size, peak or 1, row, CURVE_ROWS) for size in columns)
             rows.append(f"{label:>10} ┤{cells}".rstrip())
+        until = f"{elapsed:,.1f} s"
+        drawn = min(max(count, len(until) + 6), width)
+        rows.append(f"{'':>10} └ 0 s{until:>{drawn - 4}}")
         return Text("\n".join(rows), style="cyan", no_wrap=True)
 
     def _processes(self, processes: list[Process]) -> Table:
