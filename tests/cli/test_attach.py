@@ -108,3 +108,30 @@ def test_what_cannot_be_attached_is_one_line(tmp_path: Path, words: list[str]) -
     assert recorder.returncode == 2
     assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs a user to drop to")
+def test_a_process_of_another_user_is_recorded_as_far_as_allowed(
+    tmp_path: Path, victim: subprocess.Popen[bytes]
+) -> None:
+    """RSS of a process that is not ours is there; PSS is denied, said in one line, and never 0."""
+    tmp_path.chmod(0o777)
+    code = (
+        f"import os, sys\nsys.path[:0] = {sys.path!r}\nfrom memlens.cli import main\n"
+        "import memlens.cli.attach, memlens.measure.recording, memlens.records.native\n"
+        "import memlens.render.timeline\n"
+        "import memlens.measure.sampler, memlens.measure.gpus, difflib\n"
+        f"os.chdir({str(tmp_path)!r}); os.setuid(65534)\n"
+        f"main(['attach', '{victim.pid}', '-t', '0.5', '-o', 'x.memlens'])\n"
+    )
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(folder.stat().st_mode | 0o011)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "PSS and USS are not known for every process" in done.stderr
+    trace = load(tmp_path / "x.memlens")
+    samples = [event for event in trace.events if isinstance(event, Sample) and event.pid == victim.pid]
+    assert samples
+    assert all(sample.rss_bytes and sample.pss_bytes is None for sample in samples)

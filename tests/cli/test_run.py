@@ -393,3 +393,17 @@ def test_the_peak_of_a_child_is_not_the_programs(tmp_path: Path) -> None:
     trace = the_record(tmp_path)
     assert curves(trace)[0].peak_bytes < 20 * MIB
     assert trace.metadata["largest_process_bytes"] > size
+
+
+def test_a_script_has_the_names_that_python_gives_it(tmp_path: Path) -> None:
+    """Nothing of ours is in the globals of a script, and one name, `profile`, in builtins."""
+    text = (
+        "names = sorted(globals())\nimport builtins, sys, json\n"
+        "print(json.dumps([names, sorted(set(vars(builtins))), sys.argv, __spec__ is None]))\n"
+    )
+    name = script(tmp_path, text)
+    bare = json.loads(subprocess.check_output([sys.executable, name, "x"], cwd=tmp_path, text=True))
+    ours = json.loads(memlens(tmp_path, "run", "-q", name, "x").stdout)
+    assert ours[1].pop(ours[1].index("profile")) == "profile"
+    assert set(bare[0]) == set(ours[0])
+    assert bare[1:3] == ours[1:3]

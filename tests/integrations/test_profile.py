@@ -238,3 +238,12 @@ def test_two_threads_print_a_table_each() -> None:
     for thread in threads:
         thread.join()
     assert [bool(re.search(r" 3 +@profile", table)) for table in tables()] == [True, True]
+
+
+def test_a_second_call_begins_where_the_first_ended() -> None:
+    """The first row of every table is what is in use at the call, not minus what came before."""
+    for _ in range(2):
+        down(3)
+    first, second = (float(re.search(r"([\d.-]+) MiB +4 +@profile", t)[1]) for t in tables())  # type: ignore[index]
+    assert first > 5
+    assert second == pytest.approx(first, abs=2)

@@ -330,3 +330,14 @@ def test_a_table_survives_json() -> None:
 
     table = profiled(textbook, 100)
     assert LineTable.from_dict(json.loads(json.dumps(table.to_dict()))) == table
+
+
+@pytest.mark.usefixtures("full_heap")
+def test_the_textbook_loop_with_a_million_ends() -> None:
+    """Five lists of 1,000,000 XORs, summed and deleted: each line counted, the sums close."""
+    table = profiled(textbook, 10**6)
+    made, freed = at(table, "L = ["), at(table, "del L")
+    assert (made.occurrences, freed.occurrences) == (5, 5)
+    assert (made.peak_bytes or 0) > 15 * MIB
+    net = (made.increment_bytes or 0) + (freed.increment_bytes or 0)
+    assert net == pytest.approx(table.net_bytes, abs=4 * MIB)

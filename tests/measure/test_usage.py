@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import mmap
 import os
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -143,3 +145,93 @@ def test_wrong_calls_say_what_is_right() -> None:
         memory_usage(-1, interval=0)
     with pytest.raises(UsageError, match="no memory backend 'nonsense'"):
         memory_usage(-1, backend="nonsense")
+
+
+FLAGS = ("timestamps", "include_children", "multiprocess", "max_usage", "retval")
+COMBINATIONS = [
+    dict(zip(FLAGS, on, strict=True)) for on in itertools.product((False, True), repeat=len(FLAGS))
+]
+
+
+def is_sample(value: Any, timestamps: bool, multiprocess: bool) -> bool:
+    """A float; with its time a pair; with other processes a list of which it is the first."""
+    if multiprocess:
+        return isinstance(value, list) and is_sample(value[0], timestamps, False)
+    if timestamps:
+        return isinstance(value, tuple) and [type(part) for part in value] == [float, float]
+    return isinstance(value, float)
+
+
+@pytest.mark.parametrize(
+    "flags", COMBINATIONS, ids=lambda flags: "+".join(f for f in FLAGS if flags[f]) or "none"
+)
+@pytest.mark.parametrize("kind", ["function", "this process", "popen"])
+def test_every_combination_of_flags_has_its_shape(flags: dict[str, bool], kind: str) -> None:
+    """What comes back for each of 32 combinations; max_usage is one figure, also with other processes."""
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as program:
+        proc = {"function": (hold, (1000,)), "this process": -1, "popen": program}[kind]
+        found = memory_usage(proc, interval=0.02, max_iterations=3, **flags)
+    if flags["retval"] and kind == "function":
+        found, returned = found
+        assert returned == "1000"
+    if flags["max_usage"]:
+        assert is_sample(found, flags["timestamps"], False)
+    else:
+        assert isinstance(found, list)
+        assert 1 <= len(found) <= 3
+        assert all(is_sample(value, flags["timestamps"], flags["multiprocess"]) for value in found)
+
+
+@pytest.mark.parametrize(
+    "flags", COMBINATIONS, ids=lambda flags: "+".join(f for f in FLAGS if flags[f]) or "none"
+)
+def test_a_stream_takes_everything(flags: dict[str, bool]) -> None:
+    """With a stream nothing comes back, whatever else is asked for, and each sample is a line of mprof's."""
+    out = io.StringIO()
+    assert memory_usage((hold, (1000,)), interval=0.02, stream=out, max_iterations=2, **flags) is None
+    assert {line.split()[0] for line in out.getvalue().splitlines()} <= {"MEM", "CHLD"}
+    assert out.getvalue().startswith("MEM ")
+
+
+def test_processes_that_end_while_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """psutil's races: the list of children fails, or one of them is gone, denied or unreadable by then."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise psutil.NoSuchProcess(1)
+
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [SimpleNamespace(pid=gone.pid)])
+    assert [len(each) for each in memory_usage(-1, multiprocess=True)] == [1]
+    monkeypatch.setattr(psutil.Process, "children", fails)
+    assert [len(each) for each in memory_usage(-1, multiprocess=True)] == [1]
+    for error in (psutil.AccessDenied(1), psutil.ZombieProcess(1), OSError("gone")):
+        monkeypatch.setattr("memlens.measure.rss.psutil.Process.memory_info", _raiser(error))
+        monkeypatch.setattr(
+            psutil.Process, "children", lambda self, recursive: [SimpleNamespace(pid=os.getppid())]
+        )
+        assert [len(each) for each in memory_usage(-1, multiprocess=True)] == [1]
+
+
+def _raiser(error: Exception) -> Any:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fails
+
+
+def test_a_start_method_that_imports_main_again_changes_nothing() -> None:
+    """Under forkserver and spawn a script without a main guard runs once: no helper imports it anew."""
+    code = (
+        "import multiprocessing\nprint('main', flush=True)\nmultiprocessing.set_start_method('{}')\n"
+        "from memlens import memory_usage\nprint(memory_usage(lambda: 7, retval=True)[1])\n"
+    )
+    for method in ("spawn", "forkserver"):
+        run = subprocess.run(
+            [sys.executable, "-c", code.format(method)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert run.stdout.split() == ["main", "7"], run.stderr

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
 import mmap
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +135,40 @@ def test_wrong_options_are_one_line(shell: Any, line: str) -> None:
 
     with pytest.raises(UsageError):
         run(shell, line)
+
+
+def test_the_extension_loads_where_neither_setuptools_nor_distutils_is(tmp_path: Path) -> None:
+    """A clean environment of Python 3.12 and newer: %load_ext, %memit and %mprun all work."""
+    code = (
+        "import sys\nsys.modules.update(setuptools=None, distutils=None)\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\n"
+        "for cell in ('%load_ext memlens', '%memit 1 + 1', 'def f(): return 1', '%mprun -f f f()'):\n"
+        "    shell.run_cell(cell).raise_error()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "IPYTHONDIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert CLASSIC.search(done.stdout)
+    assert "def f(): return 1" in done.stdout
+
+
+def test_a_cell_of_ipykernel_is_profiled(shell: Any) -> None:
+    """ipykernel names each cell like a file in the temporary directory: linecache has its text."""
+    source = "def f(n):\n    block = fresh(n)\n    return len(block)\n"
+    name = "/tmp/ipykernel_4711/1234567890.py"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), shell.user_ns)
+    (table,) = run(shell, "%mprun -r -f f f(30 << 20)").tables()
+    assert [row.source.strip() for row in table.body] == ["block = fresh(n)", "return len(block)"]
+
+
+def test_the_same_statement_four_times_has_the_same_peak(shell: Any) -> None:
+    """memory_profiler shows 0 from the second time on, as malloc serves what it kept."""
+    results = [run(shell, "%memit -o -q fresh(100 << 20)") for _ in range(4)]
+    assert [max(r.mem_usage) - r.baseline for r in results] == pytest.approx([100] * 4, abs=2)
+    listed = [run(shell, "%memit -p -o -q [i for i in range(10**6)]").python_peaks[0] for _ in range(3)]
+    assert max(listed) - min(listed) < 0.1

@@ -63,7 +63,7 @@ def read_script(target: list[str]) -> tuple[ModuleType, CodeType]:
     path = os.path.abspath(target[0])  # as Python does it: argv keeps what was typed, __file__ is absolute
     if not sys.flags.safe_path:
         sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    module = type(sys)("__main__")
+    module = new_main()
     loader = SourceFileLoader("__main__", path)
     module.__dict__.update(__file__=path, __builtins__=builtins, __loader__=loader, __cached__=None)
     with open(path, "rb") as file:
@@ -85,7 +85,7 @@ def read_module(target: list[str]) -> tuple[ModuleType, CodeType]:
     except runpy._Error as error:  # type: ignore[attr-defined]
         sys.exit(f"{sys.executable}: {error}")
     sys.argv[0] = spec.origin
-    module = type(sys)("__main__")
+    module = new_main()
     module.__dict__.update(
         __file__=spec.origin,
         __builtins__=builtins,
@@ -95,6 +95,14 @@ def read_module(target: list[str]) -> tuple[ModuleType, CodeType]:
         __spec__=spec,
     )
     return module, code
+
+
+def new_main() -> ModuleType:
+    """An empty `__main__`, with what this Python puts in every one."""
+    module = type(sys)("__main__")
+    if "__annotations__" in vars(sys.modules["__main__"]):
+        module.__annotations__ = {}
+    return module
 
 
 def _hide(*files: str) -> None:

@@ -284,7 +284,9 @@ def _flames(axes: Any, spans: list[Span], origin: int, number: int) -> None:
     for span in spans:
         left, taken = (span.started_us - origin) / 1e6, (span.ended_us - span.started_us) / 1e6
         colour = COLOURS[(names.index(span.name) + number) % len(COLOURS)]
-        (bar,) = axes.barh(span.level, taken, left=left, height=0.85, color=colour, alpha=0.5, edgecolor="white")
+        (bar,) = axes.barh(
+            span.level, taken, left=left, height=0.85, color=colour, alpha=0.5, edgecolor="white"
+        )
         text = axes.text(left, span.level, f" {span.name}", va="center", fontsize=8, clip_on=True)
         text.set_clip_path(bar)
     axes.invert_yaxis()
