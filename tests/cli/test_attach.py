@@ -135,3 +135,12 @@ def test_a_process_of_another_user_is_recorded_as_far_as_allowed(
     samples = [event for event in trace.events if isinstance(event, Sample) and event.pid == victim.pid]
     assert samples
     assert all(sample.rss_bytes and sample.pss_bytes is None for sample in samples)
+
+
+def test_run_attaches_too(tmp_path: Path, victim: subprocess.Popen[bytes]) -> None:
+    """`mprof run --attach PID` in its own words; a program with arguments is not a process."""
+    command = [sys.executable, "-m", "memlens", "run", "-q", "-t", "0.3", "-o", "x.memlens", "--attach"]
+    assert subprocess.run([*command, str(victim.pid)], cwd=tmp_path, check=False).returncode == 0
+    assert load(tmp_path / "x.memlens").processes[0].pid == victim.pid
+    wrong = subprocess.run([*command, "train.py", "-x"], cwd=tmp_path, capture_output=True, check=False)
+    assert (wrong.returncode, b"takes one PID or name" in wrong.stderr) == (2, True)

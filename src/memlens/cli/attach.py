@@ -25,7 +25,11 @@ def command(process: str, **shared: Any) -> int:
 
     A name is found in process names and command lines; the newest one counts. The process is not touched.
     """
-    options = Options(**shared)
+    return attach(process, Options(**shared))
+
+
+def attach(process: str, options: Options) -> int:
+    """Record the process that a PID or a name means."""
     if options.backend == "tracemalloc":
         raise UsageError("Python's own memory cannot be seen from outside", hint="memlens run --python-level")
     settings = options.settings(**({} if options.timeout else {"timeout_s": TIMEOUT_SECONDS}))

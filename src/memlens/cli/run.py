@@ -27,6 +27,7 @@ from memlens.units import MIB
 @click.option("--python-level", is_flag=True, help="Python's own memory too; slows Python down.")
 @click.option("--python", is_flag=True, help="The program is a Python script or module, whatever its name.")
 @click.option("--nopython", is_flag=True, help="Start it as any command: nothing of memlens inside.")
+@click.option("-a", "--attach", is_flag=True, help="Of mprof: PROGRAM is a PID or a name; memlens attach.")
 @click.option("-E", "--exit-code", is_flag=True, help="Of mprof. The exit code always passes through here.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PROGRAM [ARGS]...")
 def command(
@@ -39,6 +40,7 @@ def command(
     no_oom: bool,
     python: bool,
     nopython: bool,
+    attach: bool,
     exit_code: bool,
     **shared: Any,
 ) -> int:
@@ -54,6 +56,8 @@ def command(
     signal n ended it. Ctrl-C and SIGTERM go to the program.
     """
     options = Options(**shared)
+    if attach:
+        return attach_to(words, options)
     program = programs.parse(list(words), python)
     inside = inside_options(options, lines, exact, python_level)
     if pdb_mmem is not None:
@@ -75,6 +79,17 @@ def command(
         say(recording.lines, precision, recording.trace if exact and not options.quiet else None)
     options.conclude(recording, path)
     return programs.shell_code(recording.trace.metadata["exit_code"])
+
+
+def attach_to(words: tuple[str, ...], options: Options) -> int:
+    """`mprof run --attach PID` is `memlens attach PID`."""
+    from memlens.cli.attach import attach
+
+    if len(words) != 1:
+        raise UsageError(
+            f"--attach takes one PID or name, got {' '.join(words)!r}", hint="memlens attach PID"
+        )
+    return attach(words[0], options)
 
 
 def inside_options(options: Options, lines: bool, exact: bool, python_level: bool) -> dict[str, object]:
