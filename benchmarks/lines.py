@@ -1,7 +1,9 @@
 """The cost of a line, beside memory_profiler's in the same run: python benchmarks/lines.py
 
-Needs memory_profiler 0.61 for the comparison (pip install memory_profiler setuptools) and numpy for the
-heavy function. Prints microseconds per executed line, above the function's own time.
+Needs memory_profiler 0.61 for the comparison (pip install memory_profiler setuptools), numpy and pandas for
+the heavy functions. Prints microseconds per executed line, above the function's own time; for the heavy ones,
+whose lines take long, the median of the ratios of neighbours, bare and profiled by turns, in CPU
+seconds, which other programs disturb least.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def textbook(n: int = 10**6) -> int:
     return total
 
 
-def heavy(n: int) -> float:
+def heavy_numpy(n: int) -> float:
     import numpy as np
 
     total = 0.0
@@ -49,12 +51,40 @@ def heavy(n: int) -> float:
     return total
 
 
-def seconds(call: Callable[[], Any], repeat: int = 5) -> float:
+def heavy_pandas(n: int) -> float:
+    import numpy as np
+    import pandas as pd
+
+    total = 0.0
+    numbers = np.arange(20_000)
+    for i in range(n):
+        frame = pd.DataFrame({"key": numbers % 50, "value": numbers * float(i)})
+        frame["share"] = frame["value"] / (frame["value"].sum() + 1)
+        sums = frame.groupby("key")["share"].sum()
+        joined = frame.merge(sums.rename("of"), left_on="key", right_index=True)
+        total += float(joined[joined["value"] > 100]["of"].mean())
+        del frame, joined
+    return total
+
+
+def ratio(function: Callable[[int], Any], n: int, pairs: int) -> tuple[float, float, float]:
+    """CPU seconds bare, the median of profiled over bare, and the best profiled over the best bare."""
+    bare, profiled = [], []
+    for _ in range(pairs):
+        bare.append(seconds(lambda: function(n), 1, time.process_time))
+        profiled.append(seconds(memlens(function, n), 1, time.process_time))
+    median = statistics.median(p / b for p, b in zip(profiled, bare, strict=True))
+    return statistics.median(bare), median, min(profiled) / min(bare)
+
+
+def seconds(
+    call: Callable[[], Any], repeat: int = 5, clock: Callable[[], float] = time.perf_counter
+) -> float:
     times = []
     for _ in range(repeat):
-        began = time.perf_counter()
+        began = clock()
         call()
-        times.append(time.perf_counter() - began)
+        times.append(clock() - began)
     return statistics.median(times)
 
 
@@ -87,8 +117,16 @@ def main() -> None:
             f"memory_profiler {theirs:6.1f} us/line: x{theirs / ours:.0f}"
         )
     print(f"textbook   {seconds(memlens(textbook, 10**6), 1):.2f} s (bare {seconds(textbook, 1):.2f} s)")
-    bare, lines = seconds(lambda: heavy(300)), seconds(memlens(heavy, 300))
-    print(f"heavy      {lines:.3f} s, bare {bare:.3f} s: {100 * (lines / bare - 1):+.1f} %")
+    for function, n in ((heavy_numpy, 60), (heavy_pandas, 20)):
+        try:
+            bare, median, best = ratio(function, n, 25)
+        except ImportError as error:
+            print(f"{function.__name__:12} left out: {error}")
+            continue
+        print(
+            f"{function.__name__:12} bare {bare:.3f} s, profiled {100 * (median - 1):+.1f} % "
+            f"(median of 25 pairs), {100 * (best - 1):+.1f} % (best against best)"
+        )
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class LineProfiler:
         self._gauges = [Gauge(meter) for meter in self.meters]
         for code in self.codes:
             self._attach(code)
-        TRACER.watch(list(self.codes), self._discover if self.files else None)
+        TRACER.watch(list(self.codes), self if self.files else None)
         TRACER.everywhere(True)
 
     def disable(self) -> None:
@@ -98,7 +98,7 @@ class LineProfiler:
         if self._on:
             return
         TRACER.everywhere(False)
-        TRACER.unwatch(list(self.codes), self._discover if self.files else None)
+        TRACER.unwatch(list(self.codes), self if self.files else None)
         for code, tables in self.codes.items():
             left = tuple(t for t in FRAMES.everywhere.get(code, ()) if t not in tables)
             FRAMES.everywhere[code] = left
@@ -142,9 +142,13 @@ class LineProfiler:
             tables.extend(Table(code, gauge) for gauge in self._gauges)
         FRAMES.everywhere[code] = FRAMES.everywhere.get(code, ()) + tuple(tables)
 
-    def _discover(self, code: CodeType) -> bool:
-        """Called once for each code object that runs: is it in one of our files?"""
-        if code in self.codes or os.path.abspath(code.co_filename) not in self.files:
+    def covers(self, file: str) -> bool:
+        """Whether a file is watched whole."""
+        return os.path.abspath(file) in self.files
+
+    def discover(self, code: CodeType) -> bool:
+        """Called when a code object first runs: is it in one of our files? Then it is watched."""
+        if code in self.codes or not self.covers(code.co_filename):
             return code in self.codes
         if not is_written_function(code):
             return False

@@ -15,16 +15,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from opcode import opmap
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from memlens.errors import MemlensError
 from memlens.measure.frames import Frames
 
 monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.12 and newer
-Discover = Callable[[CodeType], bool]
 PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # debugger 0, coverage 1, profiler 2 and optimizer 5 are spoken for; 3 and 4 are anybody's
 TOOL_IDS = (3, 4, 2, 5, 1, 0)
+
+
+class Discoverer(Protocol):
+    """Who wants to watch what was not there when it was switched on: `lines.LineProfiler` of whole files."""
+
+    def covers(self, file: str) -> bool: ...
+    def discover(self, code: CodeType) -> bool: ...
 
 
 class Watch:
@@ -33,7 +39,7 @@ class Watch:
     def __init__(self, frames: Frames) -> None:
         self.frames = frames
         self.codes: Counter[CodeType] = Counter()
-        self.discoverers: list[Discover] = []
+        self.discoverers: list[Discoverer] = []
         self.lock = threading.RLock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.after_fork)
@@ -43,7 +49,7 @@ class Watch:
         self.lock = threading.RLock()
 
     def discover(self, code: CodeType) -> bool:
-        return bool([True for found in self.discoverers if found(code)])  # all are asked
+        return bool([True for one in self.discoverers if one.discover(code)])  # all are asked
 
 
 class Monitoring(Watch):
@@ -51,7 +57,7 @@ class Monitoring(Watch):
 
     tool: int | None = None
 
-    def watch(self, codes: Iterable[CodeType], discoverer: Discover | None = None) -> None:
+    def watch(self, codes: Iterable[CodeType], discoverer: Discoverer | None = None) -> None:
         events = monitoring.events
         local = events.LINE | events.PY_START | events.PY_RETURN | events.PY_YIELD | events.PY_RESUME
         with self.lock:
@@ -65,7 +71,7 @@ class Monitoring(Watch):
                 monitoring.restart_events()  # what an earlier discoverer did not want, this one may
                 monitoring.set_events(tool, events.PY_UNWIND | events.PY_START)
 
-    def unwatch(self, codes: Iterable[CodeType], discoverer: Discover | None = None) -> None:
+    def unwatch(self, codes: Iterable[CodeType], discoverer: Discoverer | None = None) -> None:
         with self.lock:
             for code in codes:
                 self.codes[code] -= 1
@@ -165,18 +171,21 @@ class SetTrace(Watch):
     def __init__(self, frames: Frames) -> None:
         super().__init__(frames)
         self.raised: set[int] = set()
+        self.foreign: set[str] = set()  # files in which nobody watches anything
+        self.on_call = self._tracer()
         self.open = frames.open
         # kept: one made for each event would be the first to touch pages of the program's objects
         self.local = self.on_event
         self._before: list[tuple[Any, Any]] = []
 
-    def watch(self, codes: Iterable[CodeType], discoverer: Discover | None = None) -> None:
+    def watch(self, codes: Iterable[CodeType], discoverer: Discoverer | None = None) -> None:
         with self.lock:
             self.codes.update(codes)
+            self.foreign.clear()
             if discoverer is not None:
                 self.discoverers.append(discoverer)
 
-    def unwatch(self, codes: Iterable[CodeType], discoverer: Discover | None = None) -> None:
+    def unwatch(self, codes: Iterable[CodeType], discoverer: Discoverer | None = None) -> None:
         with self.lock:
             self.codes.subtract(codes)
             self.codes += Counter()  # drops what nobody watches any more
@@ -187,14 +196,14 @@ class SetTrace(Watch):
     def thread(self) -> Iterator[None]:
         """While code runs on this thread for a decorated call. The tracer of before is put back."""
         before, mine = sys.gettrace(), self.on_call
-        if before == mine:
+        if before is mine:
             yield
             return
         sys.settrace(mine)
         try:
             yield
         finally:
-            if sys.gettrace() == mine:  # a debugger that came meanwhile stays
+            if sys.gettrace() is mine:  # a debugger that came meanwhile stays
                 sys.settrace(before)
 
     def everywhere(self, on: bool) -> None:
@@ -205,13 +214,28 @@ class SetTrace(Watch):
             sys.settrace(self.on_call)
         else:
             here, threads = self._before.pop()
-            if sys.gettrace() == self.on_call:
+            if sys.gettrace() is self.on_call:
                 sys.settrace(here)
             threading.settrace(threads)
 
-    def on_call(self, frame: FrameType, event: str, arg: object) -> Any:
+    def _tracer(self) -> Callable[[FrameType, str, object], Any]:
+        """The thread's trace function. It is called for each call of any function: the name of a file is the
+        cheapest to look up there is (a code object is hashed with its constants, each time)."""
+        foreign, begin = self.foreign, self.begin
+
+        def on_call(frame: FrameType, event: str, arg: object) -> Any:
+            return None if frame.f_code.co_filename in foreign else begin(frame)
+
+        return on_call
+
+    def begin(self, frame: FrameType) -> Any:
+        """A function is called in a file where somebody may watch it."""
         code, key = frame.f_code, id(frame)
         if code not in self.codes and not (self.discoverers and self.discover(code)):
+            file = code.co_filename
+            watched = any(other.co_filename == file for other in self.codes)
+            if not watched and not any(one.covers(file) for one in self.discoverers):
+                self.foreign.add(file)
             return None
         if code.co_flags & PAUSES and key in self.frames.open:
             self.frames.go_on(key)
