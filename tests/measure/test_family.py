@@ -6,12 +6,11 @@ import io
 import mmap
 import multiprocessing
 import os
-import pickle
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,16 +35,6 @@ def child(size: int) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_helpers_stay() -> Iterator[None]:
-    """What multiprocessing starts for `spawn` and `forkserver` would be children of every later test."""
-    from multiprocessing import forkserver, resource_tracker
-
-    yield
-    forkserver._forkserver._stop()
-    resource_tracker._resource_tracker._stop()
 
 
 def starts_and_ends() -> None:
@@ -147,18 +136,29 @@ def test_what_counts_this_process_alone_is_refused() -> None:
         LineProfiler(starts_and_ends, backend="tracemalloc", include_children=True)
 
 
-@profile(stream=io.StringIO())
-def decorated(n: int) -> int:
-    block = bytearray(n)
-    return len(block)
+POOL = """\
+import multiprocessing, pickle, sys
+from memlens import profile
+
+@profile
+def decorated(n):
+    return len(bytearray(n))
+
+if __name__ == "__main__":
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        assert pool.map(decorated, [10, 20]) == [10, 20]
+"""
 
 
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
-def test_a_decorated_function_is_a_pools_target(method: str) -> None:
-    """It pickles by its name, whichever way the pool starts its workers."""
-    assert pickle.loads(pickle.dumps(decorated)) is decorated
-    with multiprocessing.get_context(method).Pool(2) as pool:
-        assert pool.map(decorated, [MIB, 2 * MIB]) == [MIB, 2 * MIB]
+def test_a_decorated_function_is_a_pools_target(tmp_path: Path, method: str) -> None:
+    """It pickles by its name, whichever way the pool starts its workers; each call prints its table there."""
+    (tmp_path / "p.py").write_text(POOL)
+    command = [sys.executable, "p.py", method]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("return len(bytearray(n))") == 2
 
 
 def test_a_forked_child_adds_up_its_own_children() -> None:
