@@ -165,7 +165,9 @@ def test_the_answer_of_a_prediction_comes_first() -> None:
     assert [section.key for section in page.sections] == [
         "course", "holders", "steps", "unused", "assumptions", "about",
     ]  # fmt: skip
-    assert parse(made).charts[0]["rules"] == [{"y": 64 * MIB, "text": "the card"}]
+    rule = {"y": 62 * MIB, "text": "the card, less the CUDA context"}
+    assert parse(made).charts[0]["rules"] == [rule]
+    assert parse(remember(prediction(41 * MIB)).trace).charts[0]["rules"][0]["y"] == 39 * MIB  # below the 40
 
 
 def test_who_holds_the_peak_adds_up() -> None:

@@ -155,7 +155,7 @@ def sections(seen: View, top: int = TOP) -> list[Section]:
     """The parts in the order they are read."""
     trace, index = seen.trace, seen.index
     found = seen.prediction
-    limit = found.device.memory_bytes if found and found.fits is not None else None
+    limit = room(found) if found else None
     spec, note = charts.allocations(trace, index, seen.when.removeprefix("the "), limit)
     parts: list[Section | None] = [
         Section("course", "Memory over time", [Chart("", spec, note)]) if len(trace.events) > 1 else None,
@@ -166,6 +166,18 @@ def sections(seen: View, top: int = TOP) -> list[Section]:
         _cards(found) if found else None,
     ]
     return [part for part in parts if part is not None]
+
+
+def room(found: Prediction) -> int | None:
+    """What the card leaves for the allocator; None where no card was asked for.
+
+    The CUDA context lies beside what the curve shows: against the whole card, a process that does not fit
+    would look as if it did.
+    """
+    device = found.device
+    if found.fits is None or device.memory_bytes is None:
+        return None
+    return device.memory_bytes - device.context_bytes[1]
 
 
 def _beside(seen: View) -> dict[Category, int]:

@@ -30,11 +30,11 @@ Spec = dict[str, Any]
 
 
 def allocations(
-    trace: Trace, index: int, name: str = "peak", limit_bytes: int | None = None
+    trace: Trace, index: int, name: str = "peak", room_bytes: int | None = None
 ) -> tuple[Spec, str]:
     """Allocated by category with reserved above it, and a note on what was left out.
 
-    Event number `index` is marked with its name.
+    Event number `index` is marked with its name, and so is `room_bytes`, what the card has for all this.
     """
     drawn, places = course(trace, POINTS), places_of(trace)
     areas = [
@@ -46,13 +46,14 @@ def allocations(
     if drawn.reserved:
         lines.append({"name": "reserved", "colour": "ink", "dash": "dot", "y": list(drawn.reserved)})
     top = max([*drawn.reserved, *drawn.allocated], default=0)
+    near = room_bytes is not None and 0 < room_bytes < 2 * top
     spec = _frame(drawn.axis, drawn.places, top) | {
         "areas": areas,
         "lines": lines,
         "bands": bands(trace, places),
         "phases": phase_names(trace, drawn.indices),
         "moment": {"x": places[index], "text": name} if 0 <= index < len(places) else None,
-        "rules": [{"y": limit_bytes, "text": "the card"}] if limit_bytes and limit_bytes < 2 * top else [],
+        "rules": [{"y": room_bytes, "text": "the card, less the CUDA context"}] if near else [],
     }
     return spec, thinned(drawn)
 
