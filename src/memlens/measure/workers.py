@@ -24,9 +24,13 @@ _WELCOME = """\
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 spec = spec_from_file_location("_memlens_bootstrap", path)
-sys.modules[spec.name] = module = module_from_spec(spec)
-spec.loader.exec_module(module)
-module.work(options, file)
+module = module_from_spec(spec)
+try:
+    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module
+    module.work(options, file)
+except Exception as error:  # another user, another root: the worker goes on without
+    sys.stderr.write(f"memlens: a worker does not know `profile`: {error}\\n")
 """
 
 
