@@ -92,7 +92,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).chunk(3, dim=-1)
-        mask = torch.ones(x.shape[1], x.shape[1]).tril().bool()
+        mask = torch.ones(x.shape[1], x.shape[1], device=x.device).tril().bool()
         weights = (q @ k.transpose(-1, -2)).masked_fill(~mask, float("-inf")).softmax(-1)
         return self.out(torch.dropout(weights, 0.1, self.training) @ v)
 
