@@ -136,6 +136,15 @@ def test_a_record_of_another_kind_is_named(tmp_path: Path) -> None:
     assert "memlens report, plot, peak and compare read it" in str(error)
 
 
+def test_a_page_of_it(file: Path, tmp_path: Path) -> None:
+    """-o FILE.html writes what `memlens report` does."""
+    pytest.importorskip("jinja2")
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(command, [str(file), "-o", str(page)], catch_exceptions=False)
+    assert result.output == f"wrote {page}\n"
+    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+
+
 def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     """A text file gets one error with its path, no traceback."""
     path = tmp_path / "notes.txt"
