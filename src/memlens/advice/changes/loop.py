@@ -87,7 +87,7 @@ def expandable_segments(facts: Facts) -> Iterator[Change]:
     yield Change(
         "expandable-segments",
         "an allocator whose segments grow",
-        f"export PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}  # before python starts; Linux only",
-        "",
+        f"export PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}",
+        "set before Python starts, on Linux",
         lambda s: replace(s, alloc_conf=f"{s.alloc_conf},{EXPANDABLE}" if s.alloc_conf else EXPANDABLE),
     )
