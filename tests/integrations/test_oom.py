@@ -26,6 +26,7 @@ from memlens.measure.oom import is_oom
 from memlens.model import Category, OutOfMemory
 from memlens.model.oom import Failure
 from memlens.records import load
+from memlens.render import oom as render
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("own_models")]
 MIB = 1 << 20
@@ -295,6 +296,11 @@ def test_the_cpus_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
             sys.excepthook(type(error), error, error.__traceback__)
     (failure,) = failures  # once, though it was raised and ended the program
     assert (failure.device, failure.asked_bytes) == ("cpu", 1 << 56)
+    assert failure.total_bytes is not None
+    assert 0 < failure.free_bytes < failure.total_bytes < 1 << 56
+    assert words(failure).startswith("this one request is larger than the ")
+    assert "larger card" not in words(failure)  # what is held does not matter here
+    assert "this machine has " in render.text(failure)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of caught exceptions since 3.12")

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+import psutil
 import torch
 from torch import nn
 
@@ -101,6 +102,9 @@ def collect(
     finally:
         watch.close()
     stack = _stack(frame)
+    if device.type == "cpu":
+        memory = psutil.virtual_memory()
+        free_bytes, total_bytes = int(memory.available), int(memory.total)
     trace, cause, pools = _read(kept)
     gap = None
     if device.type == "cuda":
@@ -111,6 +115,9 @@ def collect(
     facts = Facts(
         allocated if allocated is not None else taken.bytes,
         sums,
+        device.type,
+        asked_bytes or 0,
+        total_bytes,
         cause,
         gap,
         tuple((each.f_code.co_filename, each.f_code.co_name) for each in stack),

@@ -30,6 +30,9 @@ class Facts:
 
     allocated_bytes: int
     by_category: dict[Category, int]
+    device: str = "cuda"  # its type
+    asked_bytes: int = 0
+    total_bytes: int | None = None
     cause: Cause | None = None
     gap: Gap | None = None
     stack: tuple[tuple[str, str], ...] = ()
@@ -40,6 +43,16 @@ class Facts:
         """Bytes of a category where it is worth a word, else 0."""
         size = self.by_category.get(category, 0)
         return size if size >= TELLING * max(self.allocated_bytes, 1) else 0
+
+
+def beyond(facts: Facts) -> Advice | None:
+    """No change of anything else makes room for one request that is larger than the device."""
+    if facts.total_bytes is None or facts.asked_bytes <= facts.total_bytes:
+        return None
+    return Advice(
+        f"this one request is larger than the {format_bytes(facts.total_bytes)} that there are: "
+        "look at its shape, or work in parts"
+    )
 
 
 def expandable(facts: Facts) -> Advice | None:
@@ -79,9 +92,9 @@ def autocast(facts: Facts) -> Advice | None:
     kept = facts.telling(Category.ACTIVATION)
     members = tensor_names.members(facts.modules)
     weights = {tensor.dtype for tensor, category, *_ in members if category is Category.PARAMETER}
-    if not kept or torch.is_autocast_enabled("cuda") or weights != {torch.float32}:
+    if not kept or torch.is_autocast_enabled(facts.device) or weights != {torch.float32}:
         return None
-    return Advice("run forward in torch.autocast('cuda', dtype=torch.bfloat16)", kept // 2)
+    return Advice(f"run forward in torch.autocast('{facts.device}', dtype=torch.bfloat16)", kept // 2)
 
 
 def foreach(facts: Facts) -> Advice | None:
@@ -119,15 +132,17 @@ def larger(facts: Facts) -> Advice | None:
     """What every step needs takes nearly all: no smaller batch makes room."""
     kinds = (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
     size = sum(facts.by_category.get(kind, 0) for kind in kinds)
-    if size < NEARLY_ALL * facts.allocated_bytes:
+    if size < NEARLY_ALL * facts.allocated_bytes or size < facts.asked_bytes:
         return None
+    room = "take a larger card" if facts.device == "cuda" else "take a machine with more memory"
     return Advice(
         f"weights, gradients and optimizer state hold {format_bytes(size)} whatever the batch: "
-        "share them between cards (FSDP), keep them in lower precision, or take a larger card"
+        f"share them between devices (FSDP), keep them in lower precision, or {room}"
     )
 
 
 RULES: tuple[Callable[[Facts], Advice | None], ...] = (
+    beyond,
     expandable,
     kept_losses,
     no_grad,

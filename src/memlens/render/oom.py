@@ -59,6 +59,9 @@ def _numbers(failure: Failure) -> Iterator[str]:
             f"PyTorch holds {format_bytes(failure.reserved_bytes)}{size}, "
             f"{format_bytes(failure.allocated_bytes)} of it allocated{free}"
         )
+    elif failure.total_bytes is not None and failure.free_bytes is not None:
+        total, free = format_bytes(failure.total_bytes), format_bytes(failure.free_bytes)
+        yield f"this machine has {total}, of which {free} were left (a limit of the process may be lower)"
 
 
 def _table(title: str, rows: Iterable[tuple[str, int]]) -> list[str]:
