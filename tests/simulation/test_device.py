@@ -183,3 +183,30 @@ def test_the_accelerator_is_the_simulated_card() -> None:
         assert torch.accelerator.current_accelerator().type == "cuda"
         assert torch.accelerator.current_device_index() == 0
         assert not torch.accelerator.current_stream().is_capturing()
+
+
+def test_statistics_in_every_shape() -> None:
+    """Flat and nested counters agree; the card lists this process with its context and reserved memory."""
+    with memlens.simulate("T4") as sim:
+        kept = torch.empty(1 << 20, device="cuda")
+        flat, nested = torch.cuda.memory_stats(), torch.cuda.memory_stats_as_nested_dict()
+        assert nested["allocated_bytes"]["all"]["current"] == flat["allocated_bytes.all.current"] == 4 << 20
+        held = sim.gpu.context_bytes[1] + (20 << 20)
+        assert f"{held / 2**20:.3f} MB GPU memory" in torch.cuda.list_gpu_processes()
+        del kept
+
+
+def test_a_share_of_the_card() -> None:
+    """On a card that fills, a tenth of its 14.56 GiB is all that this process may reserve."""
+    with memlens.simulate("T4", raise_oom=True) as sim:
+        torch.cuda.set_per_process_memory_fraction(0.1)
+        kept = torch.empty(sim.gpu.memory_bytes // 11, dtype=torch.uint8, device="cuda")
+        with pytest.raises(torch.OutOfMemoryError, match="GiB allowed"):
+            torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        with pytest.raises(ValueError, match="0~1"):
+            torch.cuda.set_per_process_memory_fraction(2)
+        del kept
+    with memlens.simulate("T4") as sim:
+        torch.cuda.set_per_process_memory_fraction(0.1)
+        torch.empty(1 << 34, dtype=torch.uint8, device="cuda")
+    assert "set_per_process_memory_fraction" in sim.trace.assumptions[0].what

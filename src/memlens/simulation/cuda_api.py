@@ -62,6 +62,25 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
         total = sim.gpu.memory_bytes
         return max(total - sim.gpu.context_bytes[1] - pool.reserved_bytes, 0), total
 
+    def nested(device: Any = None) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for dotted, value in pool.stats().items():
+            *parts, last = dotted.split(".")
+            inner = found
+            for part in parts:
+                inner = inner.setdefault(part, {})
+            inner[last] = value
+        return found
+
+    def fraction(fraction: float, device: Any = None) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        if pool.capacity_bytes is None:  # a card that never fills; what is needed is the question
+            why = "the simulation goes on where a full card would stop"
+            sim.assume(Assumption("set_per_process_memory_fraction is not enforced", why))
+        else:
+            pool.allowed_bytes = int(fraction * sim.gpu.memory_bytes)
+
     return {
         "memory_allocated": lambda device=None: pool.allocated_bytes,
         "max_memory_allocated": lambda device=None: pool.max_allocated_bytes,
@@ -74,9 +93,11 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
         "reset_max_memory_cached": lambda device=None: pool.reset_peaks(),
         "reset_accumulated_memory_stats": lambda device=None: None,
         "memory_stats": stats,
+        "memory_stats_as_nested_dict": nested,
         "mem_get_info": info,
         "empty_cache": pool.empty_cache,
-        "set_per_process_memory_fraction": lambda fraction, device=None: None,
+        "get_allocator_backend": lambda: "native",
+        "set_per_process_memory_fraction": fraction,
     }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memlens.allocator.config import to_snapshot
 from memlens.devices.usage import DeviceUse
 from memlens.records.snapshot_writer import snapshot_dict
+from memlens.units import MIB
 
 if TYPE_CHECKING:
     from memlens.allocator import SegmentView
@@ -32,11 +34,17 @@ def driver_functions(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         settings = to_snapshot(sim.allocator.config)
         return snapshot_dict(replace(sim.trace, metadata={"allocator_settings": settings}))
 
+    def list_gpu_processes(device: Any = None) -> str:
+        held = context + sim.allocator.reserved_bytes
+        return f"GPU:0\nprocess {os.getpid():>10d} uses {held / MIB:>12.3f} MB GPU memory"
+
     return {
         "memlens.devices.disguise.device_of": mode.device_of,
         "memlens.devices.usage.device_use": device_use,
         "torch.cuda.memory._snapshot": snapshot,
         "torch.cuda.memory._record_memory_history": lambda *args, **kwargs: None,
+        "torch.cuda.list_gpu_processes": list_gpu_processes,
+        "torch.cuda.memory.list_gpu_processes": list_gpu_processes,
         "torch.cuda.memory_snapshot": memory_snapshot,
         "torch.cuda.memory.memory_snapshot": memory_snapshot,
     }
