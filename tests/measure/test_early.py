@@ -35,16 +35,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "-q train.py --lr 3",
         "-C -M -E --json -o new.memlens train.py -o x",
         "--force -o old.memlens train.py",
+        "python train.py x",
+        "-q python3 train.py",
+        "/some/python3.12 train.py",
     ],
 )
-def test_what_is_plain_is_what_click_makes_of_it(typed: str) -> None:
+def test_what_is_plain_is_what_click_makes_of_it(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The early start and the command line agree on the program and on all that changes how it starts."""
     words = typed.split()
     plain = early.plain_program(words)
     parsed = command.make_context("run", list(words)).params
+    monkeypatch.setattr("shutil.which", lambda name: name)
     program = programs.parse(list(parsed.pop("words")))
-    assert plain == list(program.target)
-    assert program.interpreter == (sys.executable,)
+    assert plain == [*program.interpreter, *program.target]
     asked = {name: value for name, value in parsed.items() if value not in (None, False)}
     assert asked.keys() <= {
         *("interval", "backend", "precision", "output"),
@@ -58,7 +61,8 @@ def test_what_is_plain_is_what_click_makes_of_it(typed: str) -> None:
 @pytest.mark.parametrize(
     "typed",
     [
-        "", "-q", "no.py", "-x train.py", "--lines train.py", "-T 1 train.py", "-m train", "python train.py",
+        "", "-q", "no.py", "-x train.py", "--lines train.py", "-T 1 train.py", "-m train",
+        "python -u train.py",
         "-o old.memlens train.py", "-o nowhere/new.memlens train.py", "--force -o . train.py", "ls",
         "--output=x train.py",
         "-qC train.py", "--live train.py", "--help", "-- train.py", "-o",
@@ -130,3 +134,10 @@ def test_a_signal_that_comes_at_once_reaches_the_program(folder: Path) -> None:
             time.sleep(0.002)
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 7
+
+
+def test_an_interpreter_that_is_not_there_is_one_line(folder: Path) -> None:
+    """What cannot be started early is told by the usual way, and leaves no folder behind."""
+    done = run("python9.9", "train.py", env={**os.environ, "TMPDIR": str(folder)})
+    assert (done.returncode, done.stderr.strip()) == (2, "memlens: the program 'python9.9' was not found")
+    assert not list(folder.glob("memlens-*"))

@@ -106,11 +106,8 @@ class Started:
     Until `stop_looking`, a thread reads its resident memory: `seen` is a list of (Unix microseconds, bytes).
     """
 
-    def __init__(
-        self, process: Child, words: list[str], folder: str, begun_us: int, signals: Signals
-    ) -> None:
-        self.process, self.words, self.folder = process, words, folder
-        self.begun_us, self.signals = begun_us, signals
+    def __init__(self, process: Child, folder: str, begun_us: int, signals: Signals) -> None:
+        self.process, self.folder, self.begun_us, self.signals = process, folder, begun_us, signals
         self.seen: list[tuple[int, int]] = []
         self._over = False
         _thread.start_new_thread(self._look, ())
@@ -150,19 +147,25 @@ def start(words: list[str]) -> None:
     except OSError:
         return
     options = option_lines({"interval": INTERVAL_SECONDS, "oom": 1, "source": SOURCE})
-    argv = [sys.executable, ENTRY, options, *program]
+    interpreter, *target = program
+    argv = [interpreter, ENTRY, options, *target]
     environment = {**os.environ, VARIABLE: os.path.join(folder, "channel")}
     signals = Signals()
     signals.install()
     begun = time.time_ns() // 1000
     reset = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ")]  # Python ignores them, programs do not
-    process = Child(os.posix_spawn(sys.executable, argv, environment, setsigdef=reset))
+    try:
+        process = Child(os.posix_spawnp(interpreter, argv, environment, setsigdef=reset))
+    except OSError:  # the usual way finds out why
+        signals.restore()
+        remove_folder(folder)
+        return
     signals.hand_to(process)
-    started = Started(process, program, folder, begun, signals)
+    started = Started(process, folder, begun, signals)
 
 
 def plain_program(words: list[str]) -> list[str] | None:
-    """The script and its arguments; None where anything is not plain, or will be refused.
+    """The interpreter, the script and its arguments; None where anything is not plain, or will be refused.
 
     >>> plain_program(["-q", "no such.py"])
     """
@@ -176,7 +179,9 @@ def plain_program(words: list[str]) -> list[str] | None:
         force = force or word == "--force"
         place += 1
     program = words[place:]
-    if not program or not program[0].endswith((".py", ".pyw")) or not os.path.isfile(program[0]):
+    if not program or os.path.basename(program[0]).rstrip("0123456789.") not in ("python", "pypy"):
+        program = [sys.executable, *program]
+    if len(program) < 2 or not program[1].endswith((".py", ".pyw")) or not os.path.isfile(program[1]):
         return None
     if not os.access(os.path.dirname(output) or ".", os.W_OK) or os.path.isdir(output):
         return None
@@ -204,3 +209,10 @@ def new_folder() -> str:
     os.mkdir(folder, 0o700)
     open(os.path.join(folder, "channel"), "wb").close()
     return folder
+
+
+def remove_folder(folder: str) -> None:
+    """Remove it with what is in it."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

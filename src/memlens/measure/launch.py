@@ -6,7 +6,6 @@ So this file imports little: every program waits for what is imported here.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -90,4 +89,4 @@ def _started(
         with programs.started(argv, environment, streams) as process:
             yield process, time.time_ns() // 1000, folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        early.remove_folder(folder)
