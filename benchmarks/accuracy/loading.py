@@ -1,11 +1,12 @@
 """4-bit weights on their way to the card, as transformers brings them there.
 
-transformers 5.0 reads the checkpoint with four threads (`GLOBAL_WORKERS`, core_model_loading.py) in the order
-of the names. Each makes its float16 tensor on the card as soon as it begins; the main thread quantises in
-order. While one thread reads the embedding, the others run ahead, and float16 weights pile up on the card:
-they no longer fit into the block made for the 4-bit ones (`caching_allocator_warmup`), and the segments they
-take stay reserved. How far they get is a race: here every thread reads equally many bytes in the same time.
-Later versions (5.17 does) quantise one after the other: `threads=0`.
+transformers 5.0 reads the checkpoint with four threads (`GLOBAL_WORKERS`, core_model_loading.py) in the
+order of the names. Each makes its float16 tensor on the card as soon as it begins; the main thread
+quantises in order. While one thread reads the embedding, the others run ahead, and float16 weights pile up
+on the card: they no longer fit into the block made for the 4-bit ones (`caching_allocator_warmup`), and the
+segments they take stay reserved. How far they get is a race. Where nothing else is said every thread reads
+equally many bytes in the same time; `share` of that time is what the weights that stay in float16 take.
+Later versions (5.8 and 5.17 do) quantise one after the other: `threads=0`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def in_order(names: list[str]) -> list[str]:
     )
 
 
-def arrivals(sizes: list[int], threads: int, begin: Callable[[int], None]) -> Iterator[int]:
+def arrivals(times: list[float], threads: int, begin: Callable[[int], None]) -> Iterator[int]:
     """Tensors in order, each when it has been read; `begin(i)` when a thread takes up the i-th.
 
     >>> begun = []
@@ -41,15 +42,15 @@ def arrivals(sizes: list[int], threads: int, begin: Callable[[int], None]) -> It
     >>> [(i, len(begun)) for i in arrivals([1, 1, 1], 0, begun.append)]
     [(0, 1), (1, 2), (2, 3)]
     """
-    reading: list[tuple[int, int]] = []
-    waiting = iter(range(len(sizes)))
+    reading: list[tuple[float, int]] = []
+    waiting = iter(range(len(times)))
     read: set[int] = set()
     wanted = 0
 
-    def take(now: int) -> None:
+    def take(now: float) -> None:
         for number in waiting:
             begin(number)
-            heapq.heappush(reading, (now + sizes[number], number))
+            heapq.heappush(reading, (now + times[number], number))
             return
 
     for _ in range(max(1, threads)):
@@ -66,7 +67,7 @@ def arrivals(sizes: list[int], threads: int, begin: Callable[[int], None]) -> It
             take(now)
 
 
-def load(model: Any, threads: int) -> Any:
+def load(model: Any, threads: int, share: float = 1.0) -> Any:
     """The model's parameters on the card, 4-bit where they are to be; tied ones once; buffers last."""
     import bitsandbytes
 
@@ -80,7 +81,8 @@ def load(model: Any, threads: int) -> Any:
     def begin(number: int) -> None:
         held[number] = torch.empty(empty[names[number]].shape, dtype=torch.float16, device="cuda")
 
-    for number in arrivals([p.numel() for p in map(empty.get, names)], threads, begin):
+    times = [p.numel() * (1.0 if is_4bit(p) else share) for p in map(empty.get, names)]
+    for number in arrivals(times, threads, begin):
         parameter, value = empty[names[number]], held.pop(number)
         new: Any = nn.Parameter(value)
         if is_4bit(parameter):

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.shared, pytest.ma
 
 def test_peaks_of_adapters(shared: Path) -> None:
     """Allocated within 0.4 %; reserved 1.4 % in the median, at worst 5.1 % too low and 17 % too high."""
-    found = adapters.results(shared / "truth")
-    allocated, reserved, process, _ = zip(*(signed for _, signed in found), strict=True)
+    found = adapters.results(shared / "truth", race=False)
+    allocated, reserved, process, *_ = zip(*(signed for _, signed in found), strict=True)
     assert len(allocated) == 12
     assert median(map(abs, allocated)) < 0.0005
     assert (min(allocated), max(allocated)) == pytest.approx((-0.0039, 0.0005), abs=0.0003)
@@ -29,7 +29,18 @@ def test_peaks_of_adapters(shared: Path) -> None:
     assert median(map(abs, process)) == pytest.approx(0.0128, abs=0.002)
     assert (min(reserved), max(reserved)) == pytest.approx((-0.0507, 0.1686), abs=0.005)
     assert sum(error < -0.025 for error in reserved) == 1
-    assert adapters.section(found) in (REPOSITORY / "docs" / "accuracy.md").read_text()
+    page = (REPOSITORY / "docs" / "accuracy.md").read_text()
+    assert adapters.summary(found) in page
+    for row, signed in found:
+        assert adapters.line(row, signed).rsplit("|", 3)[0] in page  # all but the outcomes of the race
+
+
+def test_the_race_brackets_what_was_reserved(shared: Path) -> None:
+    """Qwen2.5-Coder-1.5B and Llama-3.2-1B: 12.6 % and 2.4 % too low to 1.0 % and 16.9 % too high."""
+    rows = adapters.rows(shared / "truth")
+    for number, lowest, highest in ((3, -0.1262, 0.0104), (7, -0.0237, 0.1686)):
+        signed = adapters.errors(rows[number], race=True)
+        assert (signed.lowest, signed.highest) == pytest.approx((lowest, highest), abs=0.003)
 
 
 @pytest.mark.parametrize("number", [1, 6, 11])
