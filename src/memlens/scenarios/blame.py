@@ -29,7 +29,8 @@ def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
 
 def _is_users(file: str) -> bool:
     path = os.path.realpath(file)
-    return not file.startswith("<") and not path.startswith(_HERE) and not path.startswith(_LIBRARIES)
+    library = path.startswith(_LIBRARIES) or "/site-packages/" in path or "/dist-packages/" in path
+    return not file.startswith("<") and not path.startswith(_HERE) and not library
 
 
 def last_line(error: BaseException) -> str:
@@ -37,6 +38,16 @@ def last_line(error: BaseException) -> str:
     lines = [line.strip() for line in traceback.format_exception_only(error)[-1].splitlines() if line.strip()]
     said = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
     return said if len(said) <= MOST_CHARACTERS else said[:MOST_CHARACTERS] + "..."
+
+
+def local(error: BaseException, *names: str) -> str:
+    """The text that a frame of `error`'s traceback has under one of these names, outermost frame first."""
+    for frame, _ in _frames(error):
+        for name in names:
+            value = frame.f_locals.get(name)
+            if isinstance(value, str) and value:
+                return value
+    return ""
 
 
 def place(error: BaseException) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import traceback
 from typing import NamedTuple
 
 from memlens.errors import MemlensError
-from memlens.scenarios.blame import last_line, place
+from memlens.scenarios.blame import last_line, local, place
 from memlens.scenarios.sandbox import MOST_FILE_BYTES, ForkedTooOften, Offline
 from memlens.units import format_bytes
 
@@ -18,10 +20,25 @@ _FROM_HUB = re.compile(
     re.IGNORECASE,
 )
 _NO_HOST_MEMORY = re.compile(r"can.t allocate memory|Cannot allocate memory|Unable to allocate")
-DOWNLOAD_HINT = (
-    "pass a local file or folder instead (weights do not matter, a config is enough), or --synthetic"
-)
-DATA_HINT = "put it there, or pass --synthetic to feed made-up data of the same shape"
+# what a library calls the thing that it wants to fetch
+_WANTED = ("pretrained_model_name_or_path", "path_or_repo_id", "repo_id", "repo_or_dir", "path", "url")
+_FOLDER = "pass a folder with its config.json instead: weights do not matter"
+# by a function in the traceback: what to pass instead of a download
+_INSTEAD = {
+    "load_dataset": "pass --synthetic, or a few rows: load_dataset('json', data_files='few.jsonl')",
+    "hf_hub_download": _FOLDER,
+    "load": "make the model from code that is on this machine; weights do not matter",
+}
+DOWNLOAD_HINT = "put the file there first; datasets of torchvision are made up with --synthetic"
+_ROWS = "put it there, or a few rows with the same columns"
+# by the ending of a file that is not there: what will do
+_WILL_DO = {
+    ".npy .npz": "put it there, or a small one whose arrays have the same shapes",
+    ".csv .tsv .parquet .feather .json .jsonl .txt .xlsx": _ROWS,
+    ".pt .pth .ckpt .safetensors": "put it there, or --synthetic, which takes missing weights as random",
+    ".bin .dat": "put it there, or pass --synthetic to feed zeros",
+}
+DATA_HINT = "put it there, or a small one of the same shape; --synthetic makes up datasets of torchvision"
 
 
 class Complaint(NamedTuple):
@@ -32,8 +49,17 @@ class Complaint(NamedTuple):
     missing_variable: str | None = None  # what torchrun would have set
 
 
-def complain(error: BaseException, script: str, host_bytes: int | None, last_output: str) -> Complaint:
-    """One line about an exception that ended `script`."""
+def complain(
+    error: BaseException, script: str, host_bytes: int | None, last_output: str, synthetic: bool = False
+) -> Complaint:
+    """One line about an exception that ended `script`. With `synthetic`, that is no way out any more."""
+    found = _complaint(error, script, host_bytes, last_output)
+    if synthetic and "--synthetic" in (found.hint or ""):
+        return found._replace(hint="put it there: --synthetic does not know how it looks")
+    return found
+
+
+def _complaint(error: BaseException, script: str, host_bytes: int | None, last_output: str) -> Complaint:
     where, text = place(error), last_line(error)
     if isinstance(error, MemlensError):
         return Complaint(error.message, error.hint)
@@ -51,8 +77,7 @@ def complain(error: BaseException, script: str, host_bytes: int | None, last_out
     if forked is not None:
         return Complaint(f"{script} was stopped: {forked} ({where})")
     if any(isinstance(link, Offline) or _wants_download(link) for link in chain):
-        message = f"{script} wants what is not on this machine, and nothing is downloaded: {text} ({where})"
-        return Complaint(message, DOWNLOAD_HINT)
+        return _download(error, script, f"{text} ({where})")
     if isinstance(error, KeyError) and error.args and error.args[0] in LAUNCHER:
         return Complaint(f"{script} needs {error.args[0]} ({where})", None, str(error.args[0]))
     return _missing(error, script, where) or Complaint(
@@ -65,8 +90,11 @@ def _missing(error: BaseException, script: str, where: str) -> Complaint | None:
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
         limit = format_bytes(MOST_FILE_BYTES)
         return Complaint(f"{script} wrote a file of more than {limit} ({where})", "--allow-writes lets it")
-    if isinstance(error, FileNotFoundError) and error.filename is not None:
-        return Complaint(f"{script} needs {error.filename}, which is not there ({where})", DATA_HINT)
+    if isinstance(error, FileNotFoundError):
+        name = str(error.filename or str(error).rpartition(": ")[2])
+        suffix = os.path.splitext(name)[1].lower()
+        hint = next((hint for kinds, hint in _WILL_DO.items() if suffix in kinds.split()), DATA_HINT)
+        return Complaint(f"{script} needs {name}, which is not there ({where})", hint)
     if isinstance(error, ModuleNotFoundError) and error.name:
         message = f"{script} needs {error.name}, which is not installed ({where})"
         return Complaint(message, f"pip install {error.name}")
@@ -74,6 +102,21 @@ def _missing(error: BaseException, script: str, where: str) -> Complaint | None:
         message = f"{script} asks a question: {last_line(error)} ({where})"
         return Complaint(message, "give the answer as an argument")
     return None
+
+
+def _download(error: BaseException, script: str, text: str) -> Complaint:
+    """The line about something that a library would fetch, by its name where the traceback has it."""
+    wanted = local(error, *_WANTED)
+    functions = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+    hint = next((_INSTEAD[name] for name in _INSTEAD if name in functions), DOWNLOAD_HINT)
+    if "from_pretrained" in functions:
+        tokenizer = any("tokeniz" in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+        hint = _FOLDER
+        if tokenizer:
+            hint = "pass --synthetic for a made-up tokenizer, or a folder with its tokenizer.json"
+    named = f"{wanted}, which" if wanted else "what"
+    message = f"{script} wants {named} is not on this machine, and nothing is downloaded: {text}"
+    return Complaint(message, hint)
 
 
 def _wants_download(error: BaseException) -> bool:

@@ -108,7 +108,7 @@ class Inside:
                 self.exit(1)
             last = self.last_output()
             traceback.print_exception(error)
-            return complain(error, self.name, self.job["host_bytes"], last)
+            return complain(error, self.name, self.job["host_bytes"], last, self.job["synthetic"])
         if os.getpid() != self.pid:
             self.exit(0)
         return None

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from memlens.scenarios.frameworks import Shims, shim
+from memlens.scenarios.shims.weights import NoWeights
 
 STUB = b"memlens: a checkpoint of a simulated run, without data\n"
 
@@ -20,6 +21,12 @@ def detached(torch: Any, value: Any) -> Any:
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
         return type(value)(detached(torch, item) for item in value)
     return value
+
+
+def absent(shims: Shims, path: Any) -> NoWeights:
+    """With `--synthetic`: weights whose file is not there."""
+    shims.say(f"what {os.fspath(path)} holds is taken as weights, and as random", "it is not on this machine")
+    return NoWeights()
 
 
 @shim("torch")
@@ -39,6 +46,8 @@ def checkpoints(shims: Shims, torch: ModuleType) -> dict[str, Any]:
         known = None if hasattr(f, "read") else shims.saved.get(os.path.abspath(os.fspath(f)))
         if known is not None:
             return known
+        if shims.job["synthetic"] and not hasattr(f, "read") and not os.path.exists(f):
+            return absent(shims, f)
         if not hasattr(f, "read"):
             kwargs.setdefault("mmap", True)  # pages that nobody reads take no memory
         return load(f, "cpu", *args, **kwargs)
@@ -57,6 +66,13 @@ def safetensors(shims: Shims, module: ModuleType) -> dict[str, Any]:
     def as_they_are(tensors: dict[str, Any], *_: Any) -> dict[str, Any]:
         return dict(tensors)
 
-    table: dict[str, Any] = {"serialize_file": serialize}
+    load = module.load_file
+
+    def load_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
+        if shims.job["synthetic"] and not os.path.exists(filename):
+            return absent(shims, filename)
+        return load(filename, *args, **kwargs)
+
+    table: dict[str, Any] = {"serialize_file": serialize, "load_file": load_file}
     # the helper's name differs between versions
     return table | {name: as_they_are for name in ("_flatten", "_flatten_as_ptr") if hasattr(module, name)}

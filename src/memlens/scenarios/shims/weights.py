@@ -5,13 +5,35 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from memlens.errors import TargetError
 from memlens.scenarios.frameworks import Shims, shim
 
 WHY = "weights are not read or fetched: their values do not matter for memory"
 
 
+# who asks for these has data in mind
+_OF_TENSORS = {"float", "long", "to", "cuda", "shape", "size", "numpy", "unsqueeze", "view"}
+
+
 class NoWeights(dict[str, Any]):
-    """Stands for a checkpoint that was not fetched; every model accepts it."""
+    """Stands for a checkpoint that was not fetched; every model accepts it, and every part of it."""
+
+    def __missing__(self, key: str) -> NoWeights:
+        return NoWeights()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return NoWeights()
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and ("state" in key or key in ("model", "weights"))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_TENSORS:
+            raise TargetError(
+                "a file that is not there is used as data, and --synthetic makes up weights only",
+                hint="put it there, or a small one of the same shape",
+            )
+        raise AttributeError(name)
 
 
 @shim("torch")
