@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from memlens.model import Alloc, Breakdown, Frame, Site
+from memlens.model.growth import growth
 from memlens.records.modules import forwards, module_of, module_uses
+from memlens.records.torch_snapshot import load_snapshot
 
 CALL = Frame("/x/site-packages/torch/nn/modules/module.py", 1787, "_call_impl")
 WRAPPED = Frame("/x/site-packages/torch/nn/modules/module.py", 1776, "_wrapped_call_impl")
@@ -94,3 +96,21 @@ def test_rows_sum_to_what_is_held() -> None:
         ("?", 100, 0, False),
     ]
     assert sum(use.bytes for use in uses) == held.allocated_bytes
+
+
+@pytest.mark.shared
+def test_the_modules_of_a_real_recording(shared: Path) -> None:
+    """A Transformer's step: its attention (two layers of forwards deep) keeps most, as its stacks tell.
+
+    Half of the peak was there before the recording, or was made by backward in a thread without a stack.
+    """
+    trace = load_snapshot(shared / "truth" / "snapshots" / "transformer_medium_train_ctx512.pickle")
+    held = trace.breakdown()
+    uses = module_uses(held)
+    assert sum(use.bytes for use in uses) == held.allocated_bytes
+    assert [(use.module, round(use.bytes / 2**20, 2)) for use in uses[:3]] == [
+        ("?", 5141.42),
+        ("cs336_basics/model.py:253 > 382 > forward", 2895.19),
+        ("cs336_basics/model.py:253 > 386 > 399 > forward", 1536.0),
+    ]
+    assert growth(trace) is None  # one step; its loops over layers and parameters are none
