@@ -97,6 +97,17 @@ PROGRAMS: dict[str, Hostile] = {
     "SystemExit with a text": Hostile("raise SystemExit('a reason')\n", 1),
     "a syntax error": Hostile("def f(:\n", 1),
     "nothing at all": Hostile(""),
+    "no file may grow any more": Hostile(
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "@profile\ndef f(): pass\nf()\nsys.exit(3)\n",
+        3,
+    ),
+    "no file may grow any more, line by line": Hostile(
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "@profile\ndef f(): pass\nf()\nsys.exit(3)\n",
+        3,
+        ("--lines", "--python-level"),
+    ),
     "a little of everything, exactly": Hostile(
         "import os\nif os.fork() == 0: os._exit(0)\nos.wait()\nx = [bytes(100) for _ in range(10_000)]\n",
         0,

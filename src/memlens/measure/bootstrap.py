@@ -44,8 +44,11 @@ def main(entry: str) -> None:
     finally:
         if tracker is not None:
             tracker.__exit__(None, None, None)
-        finish()
-        _tell_peak()
+        for end in (finish, _tell_peak):
+            try:
+                end()
+            except Exception:  # whatever fails of ours, the program's exit code is its own
+                continue
 
 
 def work(options: dict[str, str], file: str) -> Callable[[], None]:
@@ -124,10 +127,12 @@ def _tell_peak() -> None:
         with open("/proc/self/status", "rb") as status:
             mark = int(status.read().split(b"VmHWM:")[1].split()[0]) * 1024
         descriptor = os.open(os.environ["MEMLENS_CHANNEL"], os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, b'{"kind":"peak","pid":%d,"time_us":0,"bytes":%d}\n' % (os.getpid(), mark))
+        finally:
+            os.close(descriptor)
     except (OSError, KeyError, IndexError):
-        return  # no /proc, or nobody listens
-    os.write(descriptor, b'{"kind":"peak","pid":%d,"time_us":0,"bytes":%d}\n' % (os.getpid(), mark))
-    os.close(descriptor)
+        return  # no /proc, nobody listens, or the disk is full
 
 
 class Profile:
