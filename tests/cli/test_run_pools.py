@@ -136,3 +136,21 @@ def test_a_worker_that_cannot_read_us_goes_on(tmp_path: Path) -> None:
     )
     out, _ = run(tmp_path, text)
     assert out == "[2, 3]\n"
+
+
+def test_children_that_end_without_a_word_are_said_to_be_missing(tmp_path: Path) -> None:
+    """Three forks leave by os._exit at once: their lines are not known, and a note says of how many."""
+    text = (
+        "import os\n@profile\ndef f():\n    return 1\nf()\nfor _ in range(3):\n"
+        "    if os.fork() == 0:\n        f(); os._exit(0)\nfor _ in range(3): os.wait()\n"
+    )
+    _, trace = run(tmp_path, text, options=("--lines",))
+    assert [table.calls for table in tables(trace)] == [1]
+    (note,) = trace.assumptions
+    assert note.what == "3 child processes may have run more lines than the tables say"
+
+
+def test_workers_of_a_pool_have_told_everything(tmp_path: Path) -> None:
+    """What they were given back for is complete, although the pool kills them: no note."""
+    one = POOL.replace("Pool(2)", "Pool(1)")  # of two, one may be killed before it has begun
+    assert run(tmp_path, one, "fork", options=("--lines",))[1].assumptions == []

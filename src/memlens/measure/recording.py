@@ -55,6 +55,7 @@ class Recording:
             int, list[LineTable]
         ] = {}  # pid -> line tables, as of the last time they were told
         self._tables_due = 0.0
+        self._silent: set[int] = set()  # processes that may have run more lines than they told
 
     def add(self, *items: Any) -> None:
         for item in items:
@@ -80,6 +81,11 @@ class Recording:
         children = [table for pid, tables in self._tables.items() if pid != root for table in tables]
         tables = [*self._tables.get(root or 0, []), *add_children(children)]
         return [table.to_dict() for table in tables]
+
+    def silent_children(self) -> int:
+        """How many child processes ended before they had told all of their lines."""
+        root = self.trace.processes[0].pid if self.trace.processes else None
+        return len(self._silent - {root})
 
     def metadata(self, **values: Any) -> None:
         self.trace.metadata.update(values)
@@ -112,6 +118,7 @@ class Recording:
                     return self._raise_peak(pid, int(message["bytes"]))
                 case "lines":
                     self._tables[pid] = [LineTable.from_dict(table) for table in message["tables"]]
+                    (self._silent.discard if message.get("complete") else self._silent.add)(pid)
                 case "top":
                     self.top_lines = [(str(where), int(size)) for where, size in message["lines"]]
         except (KeyError, ValueError, TypeError):
@@ -240,6 +247,13 @@ def _end(recording: Recording, sampler: Sampler, ended: list[Process]) -> None:
     recording.add(*ended)
     if sampler.denied:
         recording.add(Assumption("PSS and USS are not known for every process", sampler.denied))
+    if silent := recording.silent_children():
+        what = (
+            f"{silent} child process{'es' if silent > 1 else ''} may have run more lines than the tables say"
+        )
+        recording.add(
+            Assumption(what, "they ended without a word: by os._exit, a signal, or another program")
+        )
     recording.metadata(
         exit_code=sampler.program.exit_code,
         gpu=_gpu_note(recording.trace, sampler.gpus),

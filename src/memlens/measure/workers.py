@@ -75,7 +75,7 @@ def measure_lines(options: dict[str, str], files: tuple[str, ...]) -> Callable[[
 def tell() -> None:
     """Tell the tables of this process, if it measures lines."""
     if _lines is not None:
-        _lines.tell()
+        _lines.tell_all()
 
 
 class Lines:
@@ -95,7 +95,8 @@ class Lines:
         )
 
     def start(self, seconds: float = _starting.TABLES_SECONDS) -> None:
-        self._told, self._spent, self._begun = 0, 0.0, time.perf_counter()
+        self._told, self._spent, self._begun = -1, 0.0, time.perf_counter()
+        self._complete = False
         self.profiler = self._make()
         _inside.add_function = self.profiler.add_function
         self.profiler.enable()
@@ -108,25 +109,31 @@ class Lines:
         self.start(WORKER_SECONDS)
         for code in before.codes:
             self.profiler.add_code(code)
+        _channel.say("lines", tables=[], complete=False)  # here we are
 
-    def tell(self) -> None:
+    def tell_all(self) -> None:
+        """Say what the lines did, and that this is all so far: a worker may end without another word."""
+        self.tell(complete=True)
+
+    def tell(self, complete: bool = False) -> None:
         """Say what the lines did so far, if any ran since the last time."""
         try:
             tables = self.profiler.tables()
         except RuntimeError:
             return  # the program changed a table under us: the next time, or the last, will do
         ran = sum(table.calls + table.lines_run for table in tables)
-        if ran != self._told:
-            self._told = ran
-            _channel.say("lines", tables=[table.to_dict() for table in tables])
+        if ran != self._told or complete != self._complete:
+            self._told, self._complete = ran, complete
+            _channel.say("lines", tables=[table.to_dict() for table in tables], complete=complete)
 
     def finish(self) -> None:
         self.profiler.disable()
         self._stop()
+        self.tell_all()
 
     def tell_at_end(self, util: Any) -> None:
         """Have multiprocessing's workers tell when they end: they leave by `os._exit`."""
-        util.register_after_fork(self, lambda lines: util.Finalize(None, lines.tell, exitpriority=-1))
+        util.register_after_fork(self, lambda lines: util.Finalize(None, lines.tell_all, exitpriority=-1))
 
     def tell_before_results(self, pool: Any) -> None:
         """Have a pool's workers tell before they give a result: after the last one they may be killed."""
@@ -134,6 +141,7 @@ class Lines:
 
         @wraps(work)
         def worker(inqueue: Any, outqueue: Any, *args: Any, **kwargs: Any) -> None:
+            self.tell_all()  # nothing yet, and it may never get a task
             work(inqueue, Results(outqueue, self), *args, **kwargs)
 
         pool.worker = worker
@@ -141,7 +149,7 @@ class Lines:
     def tell_soon(self) -> None:
         begun = time.perf_counter()
         if self._spent <= ALLOWANCE + SHARE * (begun - self._begun):
-            self.tell()
+            self.tell_all()
             self._spent += time.perf_counter() - begun
 
 
