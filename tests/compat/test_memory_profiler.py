@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import mmap
 import sys
 
 import pytest
@@ -47,7 +48,8 @@ def test_a_line_profiler_decorates_bare_called_and_coroutines() -> None:
 
 
 def grow() -> int:
-    block = bytearray(30 << 20)
+    block = mmap.mmap(-1, 30 << 20)  # from the system: malloc would serve it from memory that it kept
+    block[::4096] = b"x" * 7680
     block[0] = 1
     return len(block)
 
