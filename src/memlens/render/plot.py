@@ -7,43 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from memlens.errors import MemlensError, MissingExtra, UsageError
-from memlens.model import Category, Curve, Span, Trace, total
+from memlens.model import Curve, Span, Trace, total
 from memlens.model.course import (
     ALLOCATED,
-    EVENTS,
-    SECONDS,
-    STACK,
     WORDS,
-    Course,
-    axis_of,
-    course,
     drawn,
-    first_moment,
     holds_allocations,
-    phases_of,
-    place_of,
-    places_of,
 )
-from memlens.render.timeline import subject
+from memlens.render.plot_allocations import allocations
+from memlens.render.plot_axes import COLOURS, frame, slope_line
 from memlens.units import MIB, format_bytes
 
 FORMATS = (".png", ".svg", ".pdf")
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442")  # Okabe and Ito's
-CATEGORY_COLOURS = {
-    Category.PARAMETER: "#4477aa",
-    Category.BUFFER: "#66a3c4",
-    Category.GRADIENT: "#aa4499",
-    Category.OPTIMIZER_STATE: "#ddaa33",
-    Category.ACTIVATION: "#3a9d5d",
-    Category.INPUT: "#5566cc",
-    Category.TEMPORARY: "#ee7788",
-    Category.WORKSPACE: "#44aaaa",
-    Category.COMMUNICATION: "#999933",
-    Category.UNKNOWN: "#a3a9b4",
-}
-POINTS = 4000  # three for each pixel of the picture
-PHASES_SHOWN = 16  # names that fit side by side
-LEGEND_ROWS = 14  # more than this cover the picture; the rest is counted in the last row
 
 
 def save(records: Sequence[tuple[str, Trace]], path: Path, **options: Any) -> None:
@@ -119,7 +94,7 @@ def draw(
         _curves(axes, found, origin, number, label)
         _marks(axes, trace, origin)
         if slope:
-            _slope(axes, found[0], origin, seconds)
+            slope_line(axes, found[0], origin, seconds)
         if below is not None:
             _flames(below, trace.spans, origin, number)
         elif functions:
@@ -127,88 +102,9 @@ def draw(
     if len(records) == 1:
         _peak(axes, drawn(records[0][1], kind), seconds)
         title = title or str(records[0][1].metadata.get("command", ""))
-    _frame(axes, below or axes, seconds)
+    frame(axes, below or axes, seconds)
     axes.set_title(title or "", loc="left", fontsize=11)
     axes.set_ylabel(f"{WORDS[kind]}, MiB")
-
-
-def _frame(axes: Any, lowest: Any, seconds: tuple[float, float] | None, unit: str = "seconds") -> None:
-    """Axes from 0, a grid that does not shout, and the legend beside the curves."""
-    lowest.set_xlabel(unit)
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(*(seconds or (0, None)))
-    axes.grid(True, color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    _legend(axes)
-
-
-def allocations(
-    axes: Any,
-    records: Sequence[tuple[str, Trace]],
-    seconds: tuple[float, float] | None,
-    slope: bool,
-    title: str | None,
-) -> None:
-    """Allocated and reserved memory of each record; of a single one also what it is for, stacked."""
-    units = {axis_of(trace) for _, trace in records}
-    if len(units) > 1:
-        raise UsageError(
-            "some of these records have times and others, predictions, an order only", hint="draw them apart"
-        )
-    (axis,) = units
-    if slope and axis is EVENTS:
-        raise UsageError("a slope is growth a second, and a prediction has no times", hint="leave -s out")
-    for number, (name, trace) in enumerate(records):
-        places = places_of(trace)
-        origin = places[min(first_moment(trace), len(places) - 1)] if places else 0
-        window = None
-        if seconds is not None:
-            window = (origin + round(seconds[0] * axis.per_unit), origin + round(seconds[1] * axis.per_unit))
-        found = course(trace, POINTS, window)
-        xs = [(place - origin) / axis.per_unit for place in found.places]
-        single = len(records) == 1
-        colour = "black" if single else COLOURS[number % len(COLOURS)]
-        if single:
-            _categories(axes, found, xs)
-            _phases(axes, trace, xs, places, origin)
-            title = title or subject(trace)
-        for kind, sizes, dash in (("allocated", found.allocated, "-"), ("reserved", found.reserved, ":")):
-            if sizes:
-                said = kind if single else f"{name}, {kind}"
-                label = f"{said} (peak {format_bytes(max(sizes))})"
-                style = {"color": colour, "linestyle": dash, "linewidth": 1.2, "drawstyle": "steps-post"}
-                axes.plot(xs, [size / MIB for size in sizes], label=label, **style)
-        if slope:
-            _slope(axes, drawn(trace, ALLOCATED)[0], origin, seconds)
-    _frame(axes, axes, seconds, "seconds" if axis is SECONDS else "events: allocations and frees, in order")
-    axes.set_title(title or "", loc="left", fontsize=11, pad=18)  # above the names of phases
-    axes.set_ylabel(f"{WORDS[ALLOCATED]}, MiB")
-
-
-def _categories(axes: Any, found: Course, xs: list[float]) -> None:
-    """Stacked: what lives longest lowest."""
-    kinds = [category for category in STACK if category in found.categories]
-    if kinds and xs:
-        sizes = [[size / MIB for size in found.categories[category]] for category in kinds]
-        colours = [CATEGORY_COLOURS[category] for category in kinds]
-        labels = [category.label for category in kinds]
-        axes.stackplot(xs, sizes, labels=labels, colors=colours, step="post", linewidth=0)
-
-
-def _phases(axes: Any, trace: Trace, xs: list[float], places: Sequence[int], origin: int) -> None:
-    """A line where each phase begins, and the names of those that have room for it."""
-    axis = axis_of(trace)
-    room = (xs[-1] - xs[0]) / PHASES_SHOWN if xs else 0
-    for mark, _, end in phases_of(trace):
-        x = (place_of(mark, places) - origin) / axis.per_unit
-        length = (places[min(end, len(places) - 1)] - origin) / axis.per_unit - x
-        if not xs or not xs[0] <= x <= xs[-1]:
-            continue
-        axes.axvline(x, color="#555555", linewidth=0.6, linestyle=":")
-        if length >= room:
-            said, place = f"{mark.name} {mark.step or ''}".strip(), (x, 1)
-            style = {"fontsize": 8, "color": "#555555"}
-            axes.annotate(said, place, (2, 3), ("data", "axes fraction"), "offset points", **style)
 
 
 def _points(curve: Curve, origin: int) -> tuple[list[float], list[float]]:
@@ -311,35 +207,3 @@ def _marks(axes: Any, trace: Trace, origin: int) -> None:
                 fontsize=8,
                 color="#555555",
             )
-
-
-def _slope(axes: Any, curve: Curve, origin: int, seconds: tuple[float, float] | None) -> None:
-    """The straight line of least squares through the samples: growth a second."""
-    if seconds is not None:
-        curve = curve.between(*(origin + round(limit * 1e6) for limit in seconds))
-    xs = [(time_us - origin) / 1e6 for time_us in curve.times_us]
-    ys = [size / MIB for size in curve.bytes]
-    count = len(xs)
-    if count < 2 or xs[0] == xs[-1]:
-        raise UsageError(f"a slope needs two samples, there are {count}", hint="a wider -w window")
-    middle_x, middle_y = sum(xs) / count, sum(ys) / count
-    steepness = sum((x - middle_x) * (y - middle_y) for x, y in zip(xs, ys, strict=True)) / sum(
-        (x - middle_x) ** 2 for x in xs
-    )
-    ends = [xs[0], xs[-1]]
-    axes.plot(
-        ends,
-        [middle_y + steepness * (x - middle_x) for x in ends],
-        color="#444444",
-        linestyle=(0, (6, 3)),
-        linewidth=1,
-        label=f"slope {steepness:+.4g} MiB/s",
-    )
-
-
-def _legend(axes: Any) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    if len(handles) > LEGEND_ROWS:
-        more = len(handles) - LEGEND_ROWS
-        handles, labels = handles[: LEGEND_ROWS + 1], [*labels[:LEGEND_ROWS], f"… and {more} more"]
-    axes.legend(handles, labels, loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8, frameon=False)
