@@ -141,3 +141,20 @@ def test_an_interpreter_that_is_not_there_is_one_line(folder: Path) -> None:
     done = run("python9.9", "train.py", env={**os.environ, "TMPDIR": str(folder)})
     assert (done.returncode, done.stderr.strip()) == (2, "memlens: the program 'python9.9' was not found")
     assert not list(folder.glob("memlens-*"))
+
+
+def test_a_program_that_cannot_be_recorded_any_more_still_runs_to_its_end(folder: Path) -> None:
+    """The directory of the record goes while the recorder loads: one line, and the program's own exit code."""
+    (folder / "p.py").write_text("import sys, time\ntime.sleep(0.5)\nprint('done')\nsys.exit(5)\n")
+    code = (
+        "import sys\nfrom memlens.cli import recording\nfrom memlens.errors import RecordError\n"
+        "def gone(self): raise RecordError('the directory is gone')\nrecording.Options.sink = gone\n"
+        "sys.argv = ['memlens', 'run', 'p.py']\nfrom memlens.cli import main\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(folder)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, "done\n")
+    assert done.stderr == "memlens: the directory is gone\n"
+    assert not list(folder.glob("memlens-*"))

@@ -11,17 +11,21 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line: `arguments`, else what was typed, as the process's last act."""
     import sys
 
-    own = arguments is None
-    if own and sys.argv[1:2] == ["run"]:
-        from memlens.measure import early
+    if arguments is not None:
+        from memlens.cli.main import main
 
-        early.start(sys.argv[2:])
-    from memlens.cli.main import main
-
-    try:
         main(arguments)
-    finally:
-        if own:
-            import gc
+    from memlens.measure import early
 
-            gc.freeze()  # or the interpreter's end would look through all of it once more: 15 ms
+    if sys.argv[1:2] == ["run"]:
+        early.start(sys.argv[2:])
+    try:
+        from memlens.cli.main import main
+
+        main()
+    finally:
+        import gc
+
+        gc.freeze()  # or the interpreter's end would look through all of it once more: 15 ms
+        if early.started is not None:  # nobody took it over: it runs all the same, and its code is ours
+            sys.exit(early.wait_alone(early.started))

@@ -164,6 +164,15 @@ def start(words: list[str]) -> None:
     started = Started(process, folder, begun, signals)
 
 
+def wait_alone(program: Started) -> int:
+    """Wait for a program that could not be recorded; its exit code as a shell gives it."""
+    program.stop_looking()
+    _, status = os.waitpid(program.process.pid, 0)
+    remove_folder(program.folder)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
 def plain_program(words: list[str]) -> list[str] | None:
     """The interpreter, the script and its arguments; None where anything is not plain, or will be refused.
 
