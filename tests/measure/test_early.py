@@ -144,7 +144,7 @@ def test_an_interpreter_that_is_not_there_is_one_line(folder: Path) -> None:
 
 
 def test_a_program_that_cannot_be_recorded_any_more_still_runs_to_its_end(folder: Path) -> None:
-    """The directory of the record goes while the recorder loads: one line, and the program's own exit code."""
+    """The record's directory goes while the recorder loads: one line, and the program's own exit code."""
     (folder / "p.py").write_text("import sys, time\ntime.sleep(0.5)\nprint('done')\nsys.exit(5)\n")
     code = (
         "import sys\nfrom memlens.cli import recording\nfrom memlens.errors import RecordError\n"
