@@ -125,11 +125,13 @@ def total(parts: list[Curve]) -> Curve:
         for number, part in enumerate(parts)
         for time_us, size in zip(part.times_us, part.bytes, strict=True)
     ]
-    # one microsecond after its end a process holds nothing
-    steps += [(part.ended_us + 1, number, 0) for number, part in enumerate(parts)]
-    steps.sort()
     held = [0] * len(parts)
     whole = Curve(0, "all processes", None, *_extent(parts))
+    for number, part in enumerate(parts):
+        # the tick that finds a process gone has no sample of it: from then on it holds nothing
+        found_gone = part.times_us and part.times_us[-1] < part.ended_us < whole.ended_us
+        steps.append((part.ended_us + (not found_gone), number, 0))
+    steps.sort()
     current = 0
     for place, (time_us, number, size) in enumerate(steps):
         current += size - held[number]
