@@ -4,7 +4,7 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 BIN = $(VENV)/bin
 # what the examples train with, beside plain torch
-FRAMEWORKS = transformers accelerate peft lightning torchmetrics tensorboard
+FRAMEWORKS = transformers accelerate peft lightning torchmetrics tensorboard bitsandbytes datasets
 # a card's name and an optimizer are all that a prediction needs beside the model
 DEMO = $(BIN)/memlens predict --gpu "RTX 4090" --optimizer adamw
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from memlens.advice.blocks import checkpoint_these, find_blocks
+from memlens.advice.blocks import checkpoint_these, checkpointing_kind, find_blocks
 from memlens.advice.changes.training import before
 from memlens.advice.shims.eight_bit import AdamW8bit
 from memlens.advice.shims.lora import add_lora
@@ -66,7 +66,10 @@ def checkpointing(ours: Onlooker, paths: list[str] | None) -> None:
 
     def all_blocks(model: nn.Module) -> None:
         blocks = find_blocks(model)
-        if blocks or getattr(model, "supports_gradient_checkpointing", False):
+        kind = checkpointing_kind(model, blocks)
+        if kind == "blocks":
+            checkpoint_these(model, blocks)
+        elif kind:
             whole.enable(model, "the model")
 
     ours.edits.append(all_blocks)

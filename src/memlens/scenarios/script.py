@@ -111,8 +111,9 @@ def run_script(
     result, trace = _run(script, card, alloc_conf, progress, onlooker)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += list(ending(script, result))
-    if result["conditions"] and onlooker is None and not script.unknown_is:
-        trace.assumptions.append(the_other_way(script, card, alloc_conf, result, trace, progress))
+    lines = [line for line in result["conditions"] if not is_installed(line)]
+    if lines and onlooker is None and not script.unknown_is:
+        trace.assumptions.append(the_other_way(script, card, alloc_conf, result, lines, trace, progress))
     config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
     prediction = conclude(
         trace, card, config, asked=asked, target=" ".join([script.path, *script.arguments]),
@@ -158,16 +159,21 @@ def ending(script: Script, result: dict[str, Any]) -> Iterator[Assumption]:
         )
 
 
+def is_installed(line: str) -> bool:
+    """Whether a line is of an installed library, which asks to check its arguments rather than to choose."""
+    return "/site-packages/" in line or "/dist-packages/" in line
+
+
 def the_other_way(
     script: Script,
     card: Gpu,
     alloc_conf: str | None,
     result: dict[str, Any],
+    lines: list[str],
     trace: Trace,
     progress: Callable[[str], None],
 ) -> Assumption:
     """Run it again with every condition true that was taken as false: what that may be more, or less."""
-    lines: list[str] = result["conditions"]
     named = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
     what = f"conditions on values that nobody computes are taken as False ({named})"
     seconds = min(script.max_seconds, PATIENCE * result["elapsed_seconds"] + outside.GRACE_SECONDS)
