@@ -98,6 +98,11 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
     "only_one_way": (
         "while True:\n    loss = step()\n    if (loss > 5).all():\n        raise ValueError('diverged')", {}
     ),
+    "grows": (
+        "kept, cache = [], None\nwhile True:\n    out = model(torch.randn(4096, 1024, device=device))\n"
+        "    cache = torch.zeros(4 << 20, device=device) if cache is None else cache\n"
+        "    optimizer.zero_grad()\n    out.sum().backward()\n    optimizer.step()\n    kept.append(out)", {},
+    ),
     "torchrun": ("import os\nrank = int(os.environ['LOCAL_RANK'])\nwhile True:\n    step()", {}),
 }  # fmt: skip
 
@@ -211,6 +216,14 @@ def test_a_condition_whose_other_way_fails(outcomes: dict[str, Future[Prediction
     """The other branch ends the script, and that is said."""
     told = [a for a in outcomes["only_one_way"].result().assumptions if a.what.startswith("conditions on")]
     assert "diverged" in told[0].why
+
+
+def test_a_loop_that_grows(outcomes: dict[str, Future[Prediction]]) -> None:
+    """A list of outputs takes 16 MiB more in every step; a cache that was made once is no growth."""
+    told = [a.what for a in outcomes["grows"].result().assumptions if a.what.startswith("every step leaves")]
+    assert told
+    assert told[0].startswith("every step leaves 16.00 MiB behind, most of it made at ")
+    assert not any("every step leaves" in a.what for a in outcomes["plain"].result().assumptions)
 
 
 def test_a_script_for_torchrun(outcomes: dict[str, Future[Prediction]]) -> None:

@@ -24,6 +24,7 @@ from memlens.records import native
 from memlens.scenarios import outside, userfile
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
 from memlens.scenarios.conclusion import conclude
+from memlens.scenarios.growth import growth
 from memlens.scenarios.prediction import Prediction
 from memlens.units import parse_bytes
 
@@ -111,6 +112,8 @@ def run_script(
     result, trace = _run(script, card, alloc_conf, progress, onlooker)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += list(ending(script, result))
+    grows = growth(trace) if result["stopped"] else None
+    trace.assumptions += [grows] if grows is not None else []
     lines = [line for line in result["conditions"] if not is_installed(line)]
     if lines and onlooker is None and not script.unknown_is:
         trace.assumptions.append(the_other_way(script, card, alloc_conf, result, lines, trace, progress))
