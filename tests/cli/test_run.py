@@ -251,6 +251,17 @@ def test_lines_of_what_is_decorated(tmp_path: Path) -> None:
     assert 19.5 * MIB < growth[6] < 21 * MIB
 
 
+@pytest.mark.parametrize("option", ["--lines", "--quiet"])
+def test_a_profile_leaves_the_run_its_peak(tmp_path: Path, option: str) -> None:
+    """60 MiB that came and went in a profiled line are in the run's peak, though the profile resets the
+    system's mark: with --lines, and in a script that decorates for itself."""
+    text = "from memlens import profile\n@profile\ndef load():\n    bytearray(60 << 20)\nload()\n"
+    done = memlens(tmp_path, "run", "-T", "60", "--json", option, script(tmp_path, text))
+    (curve,) = curves(the_record(tmp_path))
+    told = json.loads(done.stdout.splitlines()[-1])["program"]["peak_rss_bytes"]
+    assert told == curve.peak_bytes > 65 * MIB
+
+
 def test_lines_of_a_whole_script(tmp_path: Path) -> None:
     """A script that decorates nothing is measured whole: its functions and its module level."""
     text = "def f():\n    return bytearray(20 << 20)\nx = f()\n"

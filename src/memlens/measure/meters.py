@@ -111,7 +111,7 @@ class HighWaterMeter(Watched):
         self._clear_refs = clear_refs
         self._text, self._page = rss.kept_reader(rss.STATM), rss.PAGE_BYTES
         self._status = rss.kept_reader("/proc/self/status")
-        self._mark = self._floor = 0
+        self.mark_bytes = self._floor = 0  # the highest since the last reset
         self._minor = self._major = -1  # page faults, when last looked at
         self._held: list[Any] = [None, None, None]
         self.highest_bytes = 0  # of this process's life: the resets would otherwise hide it
@@ -119,7 +119,7 @@ class HighWaterMeter(Watched):
 
     def after_fork(self) -> None:
         super().after_fork()
-        self.highest_bytes = 0
+        self.highest_bytes = self.mark_bytes = 0
         self.open()
 
     def open(self) -> None:
@@ -131,15 +131,15 @@ class HighWaterMeter(Watched):
         self._minor = -1
 
     def _reset(self, now: int) -> None:
-        if self._mark > self.highest_bytes:
-            self.highest_bytes = self._mark
+        if self.mark_bytes > self.highest_bytes:
+            self.highest_bytes = self.mark_bytes
         # opened each time (2 us more): a kept number could by now be a file of the program's
         descriptor = os.open(self._clear_refs, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(descriptor, b"5")
         finally:
             os.close(descriptor)
-        self._mark = now
+        self.mark_bytes = now
 
     def _status_mark(self) -> int:
         """VmHWM, in bytes."""
@@ -173,11 +173,11 @@ class HighWaterMeter(Watched):
             high = usage[2] * 1024
             if high == self._floor:
                 high = self._status_mark()
-            if high > self._mark:
-                self._mark = high
-        if self._mark > now:
+            if high > self.mark_bytes:
+                self.mark_bytes = high
+        if self.mark_bytes > now:
             with self.lock:
-                self.tell(self._mark)
+                self.tell(self.mark_bytes)
                 self._reset(now)
         high = watcher.high
         if high:
@@ -290,3 +290,9 @@ def meter(backend: str | None = None) -> Meter:
     if name not in _made:
         _made[name] = METERS[name]()
     return _made[name]
+
+
+def highest_bytes() -> int:
+    """The highest RSS that this process's meter has seen, resets or not; 0 where it resets nothing."""
+    made = _made.get("rss")
+    return max(made.highest_bytes, made.mark_bytes) if isinstance(made, HighWaterMeter) else 0
