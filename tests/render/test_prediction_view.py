@@ -107,6 +107,7 @@ def test_a_guess_without_a_number_claims_none() -> None:
     assert moved(Assumption("x", "y")) == ""
     assert moved(Assumption("x", "y", 0, 5 * MIB)) == "+5 MiB"
     assert moved(Assumption("x", "y", -MIB, 5 * MIB)) == "-1 MiB +5 MiB"
+    assert moved(Assumption("x", "y", 0, 1350 * MIB)) == "+1.32 GiB"  # not +1 GiB: that is too little
 
 
 def test_a_path_elsewhere_is_shortened_to_its_end() -> None:

@@ -110,7 +110,7 @@ class LiveView:
         ]
         rows = []
         for row in range(CURVE_ROWS, 0, -1):
-            label = format_bytes(peak * row / CURVE_ROWS, precision=0) if row in (CURVE_ROWS, 1) else ""
+            label = format_bytes(peak * row / CURVE_ROWS, precision=1) if row in (CURVE_ROWS, 1) else ""
             cells = "".join(cell(size, size, peak or 1, row, CURVE_ROWS) for size in columns)
             rows.append(f"{label:>10} ┤{cells}".rstrip())
         until = f"{elapsed:,.1f} s"

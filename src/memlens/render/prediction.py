@@ -288,4 +288,6 @@ def assumptions(prediction: Prediction) -> Table:
 def moved(assumption: Assumption) -> str:
     """`-250 MiB +1.32 GiB`: how far the peak may move; empty where no number is known."""
     sides = (assumption.low_bytes, assumption.high_bytes)
-    return " ".join(format_bytes(side, sign=True, precision=0) for side in sides if side)
+    return " ".join(
+        format_bytes(side, sign=True, precision=2 if abs(side) >= GIB else 0) for side in sides if side
+    )
