@@ -118,6 +118,8 @@ def test_notes_say_what_is_hard_to_compare() -> None:
     assert "p assumes: cuDNN (may move its peak by -1.00 KiB to +2.00 KiB)" in notes
     assert "m was recorded from the middle of a run" in notes
     assert "the devices differ: T4 and A100" in notes
+    b.device = Device("cuda:0")  # a snapshot's
+    assert not any("devices" in note for note in compare(a, b).notes)
 
 
 @pytest.mark.parametrize(("file", "key"), [

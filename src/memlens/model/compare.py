@@ -228,7 +228,8 @@ def _notes(a: Trace, b: Trace, names: tuple[str, str]) -> Iterator[str]:
     if _has_allocations(a) != _has_allocations(b):
         yield "one record has allocations and the other has not: only totals can be compared"
     devices = [trace.device.name for trace in (a, b) if trace.device is not None]
-    if len(set(devices)) == 2:
+    # a snapshot knows its card by number only: cuda:0
+    if len(set(devices)) == 2 and not any(name.startswith("cuda:") for name in devices):
         yield f"the devices differ: {devices[0]} and {devices[1]}"
 
 
