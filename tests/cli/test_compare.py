@@ -37,6 +37,16 @@ def test_the_page(files: tuple[str, str]) -> None:
     assert "each 0.5 times as" in printed
 
 
+def test_records_by_number(files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 and -1 are the oldest and the newest record of the directory, as for plot, peak and report."""
+    for second, path in enumerate(map(Path, files)):
+        path.rename(tmp_path / f"memlens_2026013112000{second}.memlens")
+    monkeypatch.chdir(tmp_path)
+    printed = CliRunner().invoke(command, ["0", "-1"], catch_exceptions=False).output
+    assert "A: memlens_20260131120000.memlens" in printed
+    assert "B: memlens_20260131120001.memlens" in printed
+
+
 def test_json_and_by(files: tuple[str, str]) -> None:
     """--json has every row of the kinds asked for, in bytes."""
     result = CliRunner().invoke(command, [*files, "--json", "--by", "category"], catch_exceptions=False)
