@@ -68,6 +68,18 @@ def test_a_closed_pipe_is_141_and_silent(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a shell's `>&-`")
+@pytest.mark.parametrize(("words", "code"), [(["gpus"], 0), (["run", "seven.py"], 7), (["gpus", "h999"], 2)])
+def test_closed_streams_change_nothing(tmp_path: Path, words: list[str], code: int) -> None:
+    """Where standard output or error was closed nobody listens: exit codes are what they would have been."""
+    (tmp_path / "seven.py").write_text("raise SystemExit(7)")
+    for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+        shell = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "memlens", *words]
+        done = subprocess.run(shell, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     """The system's own words, and exit code 2."""

@@ -85,6 +85,9 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line. An error is one line on stderr and exit code 2; Ctrl-C 130; a closed pipe 141."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us (`>&-`): nobody listens
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (until the end)
     try:
         code = cli.main(args=arguments, prog_name="memlens", standalone_mode=False)
     except MemlensError as error:
