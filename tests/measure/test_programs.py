@@ -35,6 +35,7 @@ CASES = {
     "python3 --version": ([], []),
     "python3": ([], []),
     "sh train.py": ([], []),
+    "ipython train.py": ([], []),
 }
 
 

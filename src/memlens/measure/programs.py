@@ -61,7 +61,7 @@ def parse(words: list[str], python: bool = False) -> Program:
         return Program(tuple(words), (sys.executable,), tuple(words))
     if first.startswith("-"):
         raise UsageError(f"memlens run has no option {first!r}", hint="memlens run --help lists them")
-    if _INTERPRETER.search(os.path.basename(first)):
+    if _INTERPRETER.match(os.path.basename(first)):
         return _interpreted(words)
     if first.endswith((".py", ".pyw")):
         if not os.path.isfile(first):
