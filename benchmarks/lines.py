@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from memlens.measure.lines import LineProfiler
@@ -98,24 +99,31 @@ def memory_profiler(function: Callable[[int], Any], n: int) -> Callable[[], Any]
     return lambda: module.LineProfiler(backend="psutil")(function)(n)
 
 
-def per_line(profiled: Callable[..., Any], function: Callable[[int], Any], n: int) -> float:
-    bare = seconds(lambda: function(n))
-    return (seconds(profiled(function, n)) - bare) / (2 * n) * 1e6
+def per_line(function: Callable[[int], Any], rounds: int = 9) -> tuple[list[float], list[float]]:
+    """Microseconds of CPU a line above the bare function, of memlens and of memory_profiler, by turns."""
+    ours, theirs = [], []
+    for _ in range(rounds):
+        for found, tool, n in ((ours, memlens, 100_000), (theirs, memory_profiler, 2_000)):
+            bare = seconds(lambda: function(100_000), 1, time.process_time) * n / 100_000
+            with suppress(ImportError):
+                profiled = seconds(tool(function, n), 1, time.process_time)
+                found.append((profiled - bare) / (2 * n) * 1e6)
+    return ours, theirs
 
 
 def main() -> None:
     print(f"Python {sys.version.split()[0]}")
     for function in (tight, growing):
-        ours = per_line(memlens, function, 100_000)
-        try:
-            theirs = per_line(memory_profiler, function, 2_000)
-        except ImportError:
-            print(f"{function.__name__:10} memlens {ours:6.2f} us/line")
-            continue
-        print(
-            f"{function.__name__:10} memlens {ours:6.2f} us/line, "
-            f"memory_profiler {theirs:6.1f} us/line: x{theirs / ours:.0f}"
-        )
+        ours, theirs = per_line(function)
+        print(f"{function.__name__:10} memlens {statistics.median(ours):6.2f} us/line", end="")
+        if theirs:
+            ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
+            print(
+                f", memory_profiler {statistics.median(theirs):6.1f} us/line: "
+                f"x{statistics.median(ratios):.0f} (median of {len(ratios)} pairs), x{min(theirs) / min(ours):.0f} (best against best)",
+                end="",
+            )
+        print()
     print(f"textbook   {seconds(memlens(textbook, 10**6), 1):.2f} s (bare {seconds(textbook, 1):.2f} s)")
     for function, n in ((heavy_numpy, 60), (heavy_pandas, 20)):
         try:

@@ -58,11 +58,6 @@ class Row:
         self.kept = 0 if shrank else self.kept + 1
         self.calm, self.steady = self.clean >= self.patience, self.kept >= self.patience
 
-    def went_well(self) -> None:
-        """Nothing grew while this line ran."""
-        self.clean += 1
-        self.calm = self.clean >= self.patience
-
 
 class Gauge:
     """A meter in use: its readings go to the line on top in every thread, peaks included."""
@@ -109,7 +104,8 @@ class Gauge:
                 return False
             del since_read, since_asked
             self.asked = now
-            row.went_well()
+            row.clean += 1  # nothing grew
+            row.calm = row.clean >= row.patience
         if self.now > row.usage:
             row.usage = self.now
         return True

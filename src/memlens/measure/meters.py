@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from memlens.errors import UsageError
@@ -107,7 +107,7 @@ class HighWaterMeter(Watched):
         super().__init__()
         import resource  # not on Windows
 
-        self._usage = resource.getrusage
+        self._usage: Callable[[int], Any] = resource.getrusage
         self._clear_refs = clear_refs
         self._text, self._page = rss.kept_reader(rss.STATM), rss.PAGE_BYTES
         self._status = rss.kept_reader("/proc/self/status")
@@ -151,8 +151,9 @@ class HighWaterMeter(Watched):
     def still(self) -> bool:
         held = self._held
         held[0] = None
-        usage = held[0] = self._usage(0)
-        return bool(usage[6] == self._minor and usage[7] == self._major)
+        usage: Sequence[float] = self._usage(0)
+        held[0] = usage
+        return usage[6] == self._minor and usage[7] == self._major
 
     def _resident(self) -> int:
         held = self._held

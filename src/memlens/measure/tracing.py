@@ -248,6 +248,8 @@ class SetTrace(Watch):
             while state is not None:
                 state.line(frame.f_lineno)
                 state = state.also
+            if not self.raised:
+                return self.local
         elif event == "return":
             if pauses(frame) and id(frame) not in self.raised:
                 self.frames.pause(id(frame))
