@@ -118,11 +118,9 @@ def main() -> None:
         print(f"{function.__name__:10} memlens {statistics.median(ours):6.2f} us/line", end="")
         if theirs:
             ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
-            print(
-                f", memory_profiler {statistics.median(theirs):6.1f} us/line: "
-                f"x{statistics.median(ratios):.0f} (median of {len(ratios)} pairs), x{min(theirs) / min(ours):.0f} (best against best)",
-                end="",
-            )
+            print(f", memory_profiler {statistics.median(theirs):6.1f} us/line: ", end="")
+            print(f"x{statistics.median(ratios):.0f} (median of {len(ratios)} pairs)", end="")
+            print(f", x{min(theirs) / min(ours):.0f} (best against best)", end="")
         print()
     print(f"textbook   {seconds(memlens(textbook, 10**6), 1):.2f} s (bare {seconds(textbook, 1):.2f} s)")
     for function, n in ((heavy_numpy, 60), (heavy_pandas, 20)):
