@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
 
+import memlens.simulation.tensor_methods  # noqa: F401  # registers what tensors answer
 from memlens.allocator import from_environment, parse_config
 from memlens.devices import Gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError
