@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from memlens.allocator import replay
 from memlens.cli import output
 from memlens.cli.main import COMMANDS
+from memlens.cli.plot import command as plot
 from memlens.cli.snapshot import command
 from memlens.errors import UsageError
 from memlens.model import Alloc, Frame, Free, Mark, Site, Trace
@@ -63,6 +64,34 @@ def test_the_json_contract(file: Path) -> None:
         "replayed_reserved_bytes": 36 * MIB,
         "complete": True,
     }
+
+
+def test_no_history_is_said(tmp_path: Path) -> None:
+    """A snapshot whose program never called _record_memory_history has a state and no events: it says how to
+    have some, and names no event -1; one of nothing at all is no run without resident memory."""
+    bare = {"segments": [], "device_traces": [[]], "allocator_settings": {}}
+    block = {
+        "size": 1024,
+        "requested_size": 1000,
+        "address": 2**30,
+        "state": "active_allocated",
+        "frames": [],
+    }
+    segment = {
+        "device": 0, "address": 2**30, "total_size": 2 * MIB, "stream": 0, "segment_type": "small",
+        "is_expandable": False, "segment_pool_id": (0, 0), "blocks": [block],
+    }  # fmt: skip
+    path = tmp_path / "state.pickle"
+    path.write_bytes(pickle.dumps({**bare, "segments": [segment]}))
+    printed = CliRunner().invoke(command, [str(path)], catch_exceptions=False).output
+    assert printed.startswith(
+        "0.00 MiB allocated, 2.00 MiB reserved on cuda:0 when it was written\nno event was"
+    )
+    assert "_record_memory_history()" in printed
+    assert "event -1" not in printed
+    path.write_bytes(pickle.dumps(bare))
+    with pytest.raises(UsageError, match="holds no allocated memory"):
+        CliRunner().invoke(plot, [str(path)], catch_exceptions=False)
 
 
 def test_at_shows_another_moment(file: Path) -> None:

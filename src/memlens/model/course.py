@@ -198,7 +198,11 @@ def holds_allocations(trace: Trace) -> bool:
 
 def figure_of(trace: Trace) -> str:
     """What to draw of a trace where nobody says: what the recording was for, or its allocations."""
-    if not is_sampled(trace) and not trace.processes and holds_allocations(trace):
+    if (
+        not is_sampled(trace)
+        and not trace.processes
+        and (holds_allocations(trace) or trace.device is not None)
+    ):
         return ALLOCATED
     asked = trace.metadata.get("figure")
     return asked if isinstance(asked, str) and asked in FIGURES else "rss"

@@ -33,8 +33,16 @@ def page(shown: Mapping[str, Any]) -> RenderableType:
 def _head(shown: Mapping[str, Any]) -> Text:
     peak = shown["peak"]
     text = Text()
-    text.append(f"peak {format_mib(peak['allocated_bytes'])} allocated", style="bold")
+    text.append(
+        f"{'peak ' if shown['events'] else ''}{format_mib(peak['allocated_bytes'])} allocated", style="bold"
+    )
     text.append(f", {format_mib(peak['reserved_bytes'])} reserved on cuda:{shown['device']}")
+    if not shown["events"]:
+        text.append(
+            " when it was written\nno event was recorded, so this is all that is known: call "
+            "torch.cuda.memory._record_memory_history() before what is to be seen"
+        )
+        return text
     began = "from the first allocation on" if shown["complete"] else "from the middle of a run"
     text.append(
         f"\n{format_count(shown['events'])} events, recorded {began}: "
@@ -56,7 +64,8 @@ def _head(shown: Mapping[str, Any]) -> Text:
 
 
 def _holders(at: Mapping[str, Any]) -> Table:
-    heading = f"who holds the {format_mib(at['allocated_bytes'])} at event {format_count(at['event'])}"
+    moment = f"at event {format_count(at['event'])}" if at["event"] >= 0 else "before the first event"
+    heading = f"who holds the {format_mib(at['allocated_bytes'])} {moment}"
     return _shares(heading, "line", at["holders"], at["allocated_bytes"])
 
 
