@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memlens.devices import all_gpus, custom_gpu, find_gpu
+from memlens.devices import all_gpus, as_gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError
 from memlens.units import GIB, MIB
 
@@ -163,6 +163,14 @@ def test_a_memory_without_a_name() -> None:
     assert gpu.cublas_workspace_bytes == LARGE_WORKSPACE
     assert gpu.context_bytes == (80 * MIB, 450 * MIB, 1_800 * MIB)
     assert "8.0" in gpu.note
+
+
+def test_a_card_that_is_no_text_is_refused() -> None:
+    """gpu=4090 in Python is told to be text; a card stays itself."""
+    with pytest.raises(UsageError, match="gpu=4090 names no card") as raised:
+        as_gpu(4090)  # type: ignore[arg-type]
+    assert raised.value.hint == 'write the name as text: gpu="4090"'
+    assert as_gpu(card := find_gpu("4090")) is card
 
 
 def test_no_memory_is_an_error() -> None:

@@ -15,7 +15,7 @@ from memlens.advice.facts import Facts
 from memlens.advice.look import Look
 from memlens.advice.plan import find_plan
 from memlens.advice.result import Advice, Advised
-from memlens.devices import Gpu, custom_gpu, find_gpu
+from memlens.devices import Gpu, as_gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError
 from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.inputs import read_inputs
@@ -156,7 +156,7 @@ def _bench(
     target: Any, gpu: Any, memory: Any, inputs: Any, model_args: Any, progress: Any, scenario: dict[str, Any]
 ) -> Bench:
     checked = make_scenario(inputs=read_inputs(inputs), **scenario)
-    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    card = as_gpu(gpu)
     memory_bytes = parse_bytes(memory) if memory is not None else None
     found = find_target(target, model_args or {})
     return Bench(found, checked, card, memory_bytes, progress or (lambda text: None))

@@ -15,7 +15,7 @@ from memlens.advice.look import kept_by_module
 from memlens.advice.result import Advice, Refused
 from memlens.advice.script_bench import ScriptBench, main_model
 from memlens.advice.seen import under
-from memlens.devices import Gpu, find_gpu
+from memlens.devices import Gpu, as_gpu
 from memlens.errors import UsageError
 from memlens.scenarios.edits import Edits
 from memlens.scenarios.optimizers import NAMES
@@ -74,7 +74,7 @@ def largest_batch_of_script(
 def _bench(
     script: Script, gpu: Any, memory: Any, alloc_conf: str | None, batch_arg: str | None, progress: Any
 ) -> ScriptBench:
-    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    card = as_gpu(gpu)
     memory_bytes = parse_bytes(memory) if memory is not None else None
     return ScriptBench(
         None, script, card, memory_bytes, progress, batch_arg=batch_arg, alloc_conf=alloc_conf

@@ -1,6 +1,15 @@
 """The cards memlens knows: their memory, their CUDA context, their workspaces, each with its source."""
 
-from memlens.devices.lookup import Gpu, all_gpus, custom_gpu, find_gpu
+from memlens.devices.lookup import Gpu, all_gpus, as_gpu, custom_gpu, find_gpu
 from memlens.devices.nvml import Installed, InstalledGpu, installed_gpus
 
-__all__ = ["Gpu", "Installed", "InstalledGpu", "all_gpus", "custom_gpu", "find_gpu", "installed_gpus"]
+__all__ = [
+    "Gpu",
+    "Installed",
+    "InstalledGpu",
+    "all_gpus",
+    "as_gpu",
+    "custom_gpu",
+    "find_gpu",
+    "installed_gpus",
+]

@@ -134,6 +134,19 @@ def _candidates(wanted: frozenset[str]) -> list[Gpu]:
     return [gpu for gpu, _ in fits if surplus[gpu.name] == fewest]
 
 
+def as_gpu(gpu: str | Gpu | None) -> Gpu | None:
+    """What a Python function was given as its card: a card, a name to look up, or none.
+
+    >>> as_gpu("T4").name, as_gpu(None)
+    ('Tesla T4', None)
+    """
+    if gpu is None or isinstance(gpu, Gpu):
+        return gpu
+    if isinstance(gpu, str):
+        return find_gpu(gpu)
+    raise UsageError(f"gpu={gpu!r} names no card", hint=f'write the name as text: gpu="{gpu}"')
+
+
 def find_gpu(name: str) -> Gpu:
     """The card called `name`, typed as people do: "4090", "a100-80gb", "RTX 3060 12GB", "Tesla T4".
 

@@ -10,7 +10,7 @@ import torch
 import torch.fx.experimental.symbolic_shapes  # with sympy 1.2 s: meta kernels load it, so before the clock
 
 from memlens import __version__
-from memlens.devices import Gpu, find_gpu
+from memlens.devices import Gpu, as_gpu, find_gpu
 from memlens.errors import MemlensError, TargetError
 from memlens.scenarios.blame import last_line, place
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
@@ -72,7 +72,7 @@ def predict(
         new_tokens=new_tokens, cache=cache,
     )  # fmt: skip
     memory_bytes = parse_bytes(memory) if memory is not None else None
-    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    card = as_gpu(gpu)
     found = find_target(target, model_args or {})
     asked = card is not None or memory_bytes is not None
     return simulate_scenario(found, scenario, card, memory_bytes, asked, progress)

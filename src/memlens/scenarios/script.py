@@ -17,7 +17,7 @@ import torch
 
 import memlens
 from memlens.allocator import from_environment, parse_config
-from memlens.devices import Gpu, custom_gpu, find_gpu
+from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.model import Assumption, Trace
 from memlens.records import native
@@ -128,7 +128,7 @@ def run_script(
 
 def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
     """The card that is simulated: as named, with another memory if that was said, or by its memory only."""
-    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    card = as_gpu(gpu)
     if card is None:
         return custom_gpu(memory_bytes or 0)
     return replace(card, memory_bytes=memory_bytes) if memory_bytes is not None else card

@@ -13,7 +13,7 @@ import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels 
 
 import memlens.simulation.tensor_methods  # noqa: F401  # registers what tensors answer
 from memlens.allocator import from_environment, parse_config
-from memlens.devices import Gpu, custom_gpu, find_gpu
+from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import UsageError
 from memlens.simulation import cuda_api, overrides, rules, threads
 from memlens.simulation.device import DeviceMode
@@ -100,9 +100,9 @@ def simulate(
 
 
 def _card(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
-    if gpu is None:
+    card = as_gpu(gpu)
+    if card is None:
         if memory_bytes is None:
             raise UsageError("simulate() needs a card", hint='name one, such as simulate(gpu="A100 40GB")')
         return custom_gpu(memory_bytes)
-    card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     return dataclasses.replace(card, memory_bytes=memory_bytes) if memory_bytes is not None else card

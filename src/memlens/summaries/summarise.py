@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from memlens import __version__
-from memlens.devices import Gpu, find_gpu
+from memlens.devices import Gpu, as_gpu, find_gpu
 from memlens.errors import TargetError, UsageError
 from memlens.model import Assumption, Category
 from memlens.scenarios.cards import REFERENCE
@@ -74,7 +74,7 @@ def summarise(
             mode="inference" if mode == "inference" else "train",
         ),
         mode, check_choice("tool", like, TOOLS) if like is not None else None,
-        input_data, dict(kwargs or {}), find_gpu(gpu or REFERENCE) if not isinstance(gpu, Gpu) else gpu,
+        input_data, dict(kwargs or {}), as_gpu(gpu) or find_gpu(REFERENCE),
         progress or _quiet,
     )  # fmt: skip
     try:
