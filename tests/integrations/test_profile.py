@@ -9,6 +9,7 @@ import io
 import mmap
 import pickle
 import re
+import sys
 import threading
 from typing import Any
 
@@ -247,3 +248,12 @@ def test_a_second_call_begins_where_the_first_ended() -> None:
     first, second = (float(re.search(r"([\d.-]+) MiB +4 +@profile", t)[1]) for t in tables())  # type: ignore[index]
     assert first > 5
     assert second == pytest.approx(first, abs=2)
+
+
+def test_gpu_columns_without_torch_say_why_they_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`profile(gpu=True)` where torch is not installed runs the function, and prints the other columns."""
+    monkeypatch.delitem(sys.modules, "memlens.measure.gpu_meter", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    text = io.StringIO()
+    assert profile(stream=text, gpu=True)(lambda: 3)() == 3
+    assert "GPU: n/a: torch is not installed." in text.getvalue()

@@ -208,8 +208,10 @@ def meters_for(
     if python_level:
         meters.append(meter("tracemalloc"))
     if gpu is not False:
-        from memlens.measure.gpu_meter import gpu_meters  # loads torch
-
+        try:
+            from memlens.measure.gpu_meter import gpu_meters  # loads torch
+        except ModuleNotFoundError:
+            return meters, "torch is not installed"
         found, note = gpu_meters(gpu, anew)
         meters += found
     return meters, note
