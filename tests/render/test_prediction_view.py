@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memlens.model import Alloc, Assumption, Category, Device, Free, Mark, SegmentAlloc, Site, Trace
-from memlens.render.prediction import moved, short_path, shortened, to_text
+from memlens.render.prediction import moved, short_path, shortened, subtitle, to_text
 from memlens.scenarios.prediction import Card, Prediction, build_prediction
 from memlens.units import GIB, MIB
 
@@ -81,6 +81,17 @@ def test_the_whole_page_at_80_columns() -> None:
 def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     """From a narrow pane to a wide screen."""
     assert max(len(line) for line in to_text(prediction(), width).splitlines()) <= width
+
+
+def test_the_line_below_the_answer_names_all_that_was_said() -> None:
+    """A printed page tells generation from one forward pass, and a run with another allocator setting."""
+    said = prediction()
+    said.scenario.update(
+        mode="inference", new_tokens=5, cache="static", alloc_conf="expandable_segments:True"
+    )
+    assert subtitle(said).plain.endswith(
+        "fp32, 5 new tokens (static cache), 2 batches a step, gradient checkpointing, max_split_size_mb:64"
+    )
 
 
 def test_cards_are_grouped_by_memory_and_answer() -> None:

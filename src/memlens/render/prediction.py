@@ -103,10 +103,14 @@ def subtitle(prediction: Prediction) -> Text:
     if said["mode"] == "train":
         arguments = " ".join(f"{k}={v}" for k, v in said["optimizer_arguments"].items())
         parts.append(f"{said['optimizer']} {arguments}".strip())
+    if new := said.get("new_tokens"):
+        parts.append(f"{new} new token{'' if new == 1 else 's'} ({said['cache']} cache)")
     if said["accumulate"] > 1:
         parts.append(f"{said['accumulate']} batches a step")
     if said["grad_checkpointing"]:
         parts.append("gradient checkpointing")
+    if setting := said.get("alloc_conf"):
+        parts.append(setting)
     return Text(", ".join(parts), style="dim")
 
 
