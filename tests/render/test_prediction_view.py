@@ -86,9 +86,7 @@ def test_no_line_is_longer_than_the_terminal(width: int) -> None:
 def test_the_line_below_the_answer_names_all_that_was_said() -> None:
     """A printed page tells generation from one forward pass, and a run with another allocator setting."""
     said = prediction()
-    said.scenario.update(
-        mode="inference", new_tokens=5, cache="static", alloc_conf="expandable_segments:True"
-    )
+    said.scenario.update(mode="inference", new_tokens=5, cache="static", alloc_conf="max_split_size_mb:64")
     assert subtitle(said).plain.endswith(
         "fp32, 5 new tokens (static cache), 2 batches a step, gradient checkpointing, max_split_size_mb:64"
     )
