@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     for prompt in ("ps1", "ps2", "ps3"):  # set by the shell, for good
         monkeypatch.setattr(sys, prompt, "", raising=False)
+    monkeypatch.delattr(builtins, "_", raising=False)  # doctests leave one: the shell then sets none
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "memlens")
