@@ -64,7 +64,7 @@ def test_what_is_plain_is_what_click_makes_of_it(typed: str, monkeypatch: pytest
         "", "-q", "no.py", "-x train.py", "--lines train.py", "-T 1 train.py", "-m train",
         "python -u train.py",
         "-o old.memlens train.py", "-o nowhere/new.memlens train.py", "--force -o . train.py", "ls",
-        "--output=x train.py",
+        "--output=x train.py", "-o curve.png train.py",
         "-qC train.py", "--live train.py", "--help", "-- train.py", "-o",
     ],
 )  # fmt: skip

@@ -192,6 +192,8 @@ def plain_program(words: list[str]) -> list[str] | None:
         program = [sys.executable, *program]
     if len(program) < 2 or not program[1].endswith((".py", ".pyw")) or not os.path.isfile(program[1]):
         return None
+    if output and os.path.splitext(output)[1] not in (".memlens", ".dat"):
+        return None
     if not os.access(os.path.dirname(output) or ".", os.W_OK) or os.path.isdir(output):
         return None
     return program if force or not output or not os.path.exists(output) else None
