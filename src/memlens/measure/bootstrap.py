@@ -84,7 +84,7 @@ def read_module(target: list[str]) -> tuple[ModuleType, CodeType]:
         sys.path.insert(0, os.getcwd())
     try:
         # private, and what pdb and cProfile use for the same purpose
-        _, spec, code = runpy._get_module_details(name)  # type: ignore[attr-defined]
+        _, spec, code = runpy._get_module_details(name, runpy._Error)  # type: ignore[attr-defined]
     except runpy._Error as error:  # type: ignore[attr-defined]
         sys.exit(f"{sys.executable}: {error}")
     sys.argv[0] = spec.origin
