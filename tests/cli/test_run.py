@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from memlens.model import Trace, curves
-from memlens.records import load
+from memlens.model import Process, Trace, curves, usage
+from memlens.records import load, native
 from memlens.units import MIB
 
 
@@ -260,6 +260,36 @@ def test_a_profile_leaves_the_run_its_peak(tmp_path: Path, option: str) -> None:
     (curve,) = curves(the_record(tmp_path))
     told = json.loads(done.stdout.splitlines()[-1])["program"]["peak_rss_bytes"]
     assert told == curve.peak_bytes > 65 * MIB
+
+
+def test_pythons_own_peak_is_told_from_inside(tmp_path: Path) -> None:
+    """40 MB of Python objects between two readings are in the peak, which is tracemalloc's: no "at least"."""
+    text = "import time\ndef work():\n    b'x' * 40_000_000\nwork()\ntime.sleep(0.3)\n"
+    done = memlens(tmp_path, "run", "--python-level", script(tmp_path, text))
+    (line,) = [line for line in done.stderr.splitlines() if "tracemalloc" in line]
+    assert "at least" not in line
+    (curve,) = curves(the_record(tmp_path), "python")
+    assert 40_000_000 < curve.peak_bytes < 41_000_000
+
+
+def test_a_program_too_short_for_a_sample_has_its_peak_everywhere(tmp_path: Path) -> None:
+    """`memlens run` tells the system's own mark; `peak` and `compare` tell the same, `plot` says why not."""
+    process = Process(7, "true", ended_us=20, peak_rss_bytes=30 * MIB)
+    trace = Trace("measured", processes=[process], metadata={"figure": "rss"})
+    native.save(trace, tmp_path / "short.memlens")
+    assert usage(trace).program["rss"].bytes == 30 * MIB
+    assert memlens(tmp_path, "peak", "short.memlens").stdout == "short.memlens\t30.000 MiB\n"
+    assert "30.00" in memlens(tmp_path, "compare", "short.memlens", "short.memlens").stdout
+    assert "before it could be sampled once" in memlens(tmp_path, "plot", "short.memlens").stderr
+
+
+def test_a_module_that_is_not_there(tmp_path: Path) -> None:
+    """Python's own one line, and not a traceback through our files."""
+    done = memlens(tmp_path, "run", "-q", "-m", "nosuch.mod")
+    bare = subprocess.run(
+        [sys.executable, "-m", "nosuch.mod"], text=True, capture_output=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stderr) == (bare.returncode, bare.stderr)
 
 
 def test_lines_of_a_whole_script(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from memlens.model import Process, Sample, Trace, curves, shown, total, usage
+from array import array
+
+from memlens.model import Curve, Process, Sample, Trace, curves, shown, total, usage
 
 
 def run() -> Trace:
@@ -79,3 +81,13 @@ def test_a_program_too_short_for_a_sample_has_its_mark() -> None:
     trace = Trace("measured", processes=[Process(7, "hello.py", None, 0, 9, peak_rss_bytes=77)])
     found = usage(trace)
     assert (found.program["rss"].bytes, found.program["rss"].readings, found.elapsed_us) == (77, 0, 9)
+
+
+def test_the_sum_is_never_below_one_of_its_parts() -> None:
+    """A mark of the system's between two samples of one process is in the peak of all together, too."""
+    parts = [
+        Curve(1, "a", None, 0, 20, array("q", [0, 10]), array("q", [50, 60]), high_water_bytes=200),
+        Curve(2, "b", 1, 0, 20, array("q", [0, 10]), array("q", [30, 30])),
+    ]
+    assert total(parts).sampled_peak == (90, 10)
+    assert total(parts).peak_bytes == 200

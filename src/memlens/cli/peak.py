@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from memlens.errors import UsageError
-from memlens.model import Curve, Trace, shown
+from memlens.model import Curve, Trace, shown, unsampled
 from memlens.model.course import ALLOCATED, WORDS, figure_of
 from memlens.records import folder, load
 from memlens.scenarios.recorded import recall
@@ -45,7 +45,7 @@ def read(name: str, trace: Trace, func: str | None) -> dict[str, Any]:
         if func is not None:
             raise UsageError(f"{name} records allocations, no calls of functions", hint="leave --func out")
         return {"file": name, "processes": [], **allocated(trace)}
-    found = shown(trace, figure_of(trace))
+    found = shown(trace, figure_of(trace)) or (unsampled(trace) if figure_of(trace) == "rss" else [])
     if not found:
         raise UsageError(f"{name} holds no {WORDS[figure_of(trace)]}")
     return as_row(name, [(curve, peak_of(trace, curve, func)) for curve in found])

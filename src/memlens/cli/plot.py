@@ -10,7 +10,7 @@ import click
 
 from memlens.cli.output import check_output, print_text
 from memlens.errors import UsageError
-from memlens.model import Trace
+from memlens.model import Trace, unsampled
 from memlens.model.course import ALLOCATED, SECONDS, WORDS, axis_of, drawn, figure_of, holds_allocations
 from memlens.records import folder, load
 from memlens.render import plot, timeline
@@ -79,6 +79,8 @@ def check_curve(name: str, trace: Trace, figure: str, seconds: tuple[float, floa
     found = drawn(trace, figure)
     if not found:
         hint = "--figure allocated" if holds_allocations(trace) else None
+        if figure == "rss" and unsampled(trace):
+            hint = "it ended before it could be sampled once; memlens peak tells its highest"
         raise UsageError(f"{name} holds no {WORDS[figure]}", hint=hint)
     axis = axis_of(trace) if figure == ALLOCATED else SECONDS
     length = max(curve.ended_us for curve in found) - min(curve.started_us for curve in found)

@@ -65,7 +65,7 @@ def command(
     if (inside or exact) and (nopython or not program.is_python):
         raise UsageError(
             f"{' '.join(words)!r} is not run as a Python script or module, which this needs",
-            hint="memlens run --lines script.py, -m module, or --python for a script of another name",
+            hint="name a script.py, -m module, or --python before a script of another name",
         )
     if options.live and program.is_python and not nopython:
         inside["live"] = 1

@@ -55,6 +55,9 @@ class Recording:
             int, list[LineTable]
         ] = {}  # pid -> line tables, as of the last time they were told
         self._tables_due = 0.0
+        self.python_peaks: dict[
+            str, int
+        ] = {}  # pid -> the highest of Python's own memory, as tracemalloc has it
         self._silent: set[int] = set()  # processes that may have run more lines than they told
 
     def add(self, *items: Any) -> None:
@@ -113,6 +116,7 @@ class Recording:
                     sizes = {key: int(message[key]) for key in _SPAN_KEYS}
                     return Span(name=str(message["name"]), pid=pid, **sizes)
                 case "python":
+                    self.python_peaks[str(pid)] = int(message["peak_bytes"])
                     return Sample(time_us, pid, python_bytes=int(message["bytes"]))
                 case "peak":
                     return self._raise_peak(pid, int(message["bytes"]))
@@ -254,6 +258,8 @@ def _end(recording: Recording, sampler: Sampler, ended: list[Process]) -> None:
         recording.add(
             Assumption(what, "they ended without a word: by os._exit, a signal, or another program")
         )
+    if recording.python_peaks:
+        recording.metadata(python_peaks=recording.python_peaks)
     recording.metadata(
         exit_code=sampler.program.exit_code,
         gpu=_gpu_note(recording.trace, sampler.gpus),

@@ -18,7 +18,7 @@ from memlens.model.site import NOWHERE, Frame, Site
 from memlens.model.summary import Peak, Usage, usage
 from memlens.model.timeline import Timeline
 from memlens.model.trace import Device, Process, Trace
-from memlens.model.usage import FIGURES, Curve, curves, shown, total
+from memlens.model.usage import FIGURES, Curve, curves, shown, total, unsampled
 
 __all__ = [
     "ALLOCATED",
@@ -48,5 +48,6 @@ __all__ = [
     "curves",
     "shown",
     "total",
+    "unsampled",
     "usage",
 ]

@@ -18,7 +18,7 @@ from memlens.model.breakdown import Breakdown
 from memlens.model.category import Category
 from memlens.model.events import Alloc, SegmentAlloc
 from memlens.model.trace import Trace
-from memlens.model.usage import FIGURES, curves, total
+from memlens.model.usage import FIGURES, curves, total, unsampled
 from memlens.units import format_bytes
 
 KINDS = ("total", "phase", "category", "module", "line")
@@ -121,9 +121,14 @@ def _peaks(trace: Trace) -> dict[str, int]:
 def _sampled(a: Trace, b: Trace) -> Iterator[Difference]:
     """Peaks of processes, over all of a record's processes at the same moment."""
     for figure, (_, words) in FIGURES.items():
-        found = [total(parts).peak_bytes if (parts := curves(trace, figure)) else None for trace in (a, b)]
+        found = [_peak(trace, figure) for trace in (a, b)]
         if found != [None, None]:
             yield Difference("total", f"peak {words}", found[0], found[1])
+
+
+def _peak(trace: Trace, figure: str) -> int | None:
+    parts = curves(trace, figure) or (unsampled(trace) if figure == "rss" else [])
+    return total(parts).peak_bytes if parts else None
 
 
 def _phases(a: Trace, b: Trace) -> Iterator[Difference]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memlens.model.sharing import Copied, copied
-from memlens.model.usage import FIGURES, Curve, curves, total
+from memlens.model.usage import FIGURES, Curve, curves, total, unsampled
 
 if TYPE_CHECKING:
     from memlens.model.trace import Process, Trace
@@ -95,8 +95,8 @@ def usage(trace: Trace) -> Usage:
             program[figure] = _peak(own[0], started)
         if found:
             whole[figure] = _peak(total(found) if len(found) > 1 else found[0], started)
-    if not known and trace.processes and (mark := trace.processes[0].peak_rss_bytes):
-        program["rss"] = whole["rss"] = Peak(mark, None, 0)  # too short for a sample; its mark is known
+    if not known and (alone := unsampled(trace)):
+        program["rss"] = whole["rss"] = Peak(alone[0].peak_bytes, None, 0)
     return Usage(
         str(trace.metadata.get("command", "")),
         started,

@@ -86,7 +86,7 @@ def curves(trace: Trace, figure: str = "rss") -> list[Curve]:
     attribute = FIGURES[figure][0]
     lives: dict[int, list[Curve]] = {}
     for process in trace.processes:
-        lives.setdefault(process.pid, []).append(_empty_curve(process, figure))
+        lives.setdefault(process.pid, []).append(_empty_curve(process, trace, figure))
     for event in trace.events:
         if not isinstance(event, Sample) or (size := getattr(event, attribute)) is None:
             continue
@@ -103,19 +103,30 @@ def curves(trace: Trace, figure: str = "rss") -> list[Curve]:
     return found
 
 
-def _empty_curve(process: Process, figure: str) -> Curve:
+def _empty_curve(process: Process, trace: Trace, figure: str) -> Curve:
+    marks = {
+        "rss": process.peak_rss_bytes,
+        "python": trace.metadata.get("python_peaks", {}).get(str(process.pid)),
+    }
     return Curve(
         process.pid,
         process.name,
         process.parent,
         process.started_us,
         process.ended_us or 0,
-        high_water_bytes=process.peak_rss_bytes if figure == "rss" else None,
+        high_water_bytes=marks.get(figure),
     )
+
+
+def unsampled(trace: Trace) -> list[Curve]:
+    """The program that ended before its first sample: a curve without a point, but with the system's mark."""
+    return [_empty_curve(process, trace, "rss") for process in trace.processes[:1] if process.peak_rss_bytes]
 
 
 def total(parts: list[Curve]) -> Curve:
     """The sum over processes at every moment; a process counts from its first sample to its end.
+
+    Its peak is at least that of each of them, also where the system's mark tells one between two samples.
 
     RSS counts pages that processes share once for each of them, so that a sum over forked workers is too
     high; PSS does not.
@@ -127,6 +138,7 @@ def total(parts: list[Curve]) -> Curve:
     ]
     held = [0] * len(parts)
     whole = Curve(0, "all processes", None, *_extent(parts))
+    whole.high_water_bytes = max((part.peak_bytes for part in parts), default=None)
     for number, part in enumerate(parts):
         # the tick that finds a process gone has no sample of it: from then on it holds nothing
         found_gone = part.times_us and part.times_us[-1] < part.ended_us < whole.ended_us

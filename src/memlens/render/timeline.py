@@ -222,7 +222,8 @@ def describe(found: Usage) -> str:
         if children > 0:
             with_children = "its child" if children == 1 else f"its {children} children"
             text += f"; with {with_children} {format_bytes(found.whole[figure].bytes)}"
-        if own and "rss" in found.program and own.readings < found.program["rss"].readings:
+        rare = own and "rss" in found.program and own.readings < found.program["rss"].readings
+        if own and rare and own.time_us is not None:
             # read less often, as it costs more: what lay between the readings was not seen
             text = f"at least {text} ({own.readings} reading{'s' if own.readings > 1 else ''})"
         if found.whole[figure].bytes or figure != "swap":

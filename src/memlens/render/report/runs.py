@@ -71,8 +71,9 @@ def _note(own: Peak, found: Usage, figure: str) -> str:
     parts = [f"after {own.time_us / 1e6:,.2f} s"] if own.time_us is not None else []
     if len(found.processes) > 1 and figure in found.whole:
         parts.append(f"with children {format_bytes(found.whole[figure].bytes)}")
-    if "rss" in found.program and own.readings < found.program["rss"].readings:
-        parts.append(f"at least: {format_count(own.readings)} readings")
+    rare = "rss" in found.program and own.readings < found.program["rss"].readings
+    if rare and own.time_us is not None:  # without a time it is the system's mark, or tracemalloc's
+        parts.append(f"at least: {format_count(own.readings)} reading{'s' if own.readings > 1 else ''}")
     return ", ".join(parts)
 
 
