@@ -77,12 +77,22 @@ def test_nothing_found_is_1() -> None:
 
 
 def test_the_largest_batch() -> None:
-    """The number, what it needs, what stays free, and what one more would need."""
+    """The number, what it fits into, what the process grows to on the whole card as `memlens predict` says of
+    that batch, and what one more would need."""
     result = run("net.py:make_net", "--memory", "700MiB", "--largest-batch", "--margin", "10%")
     assert result.return_value == 0
     assert result.stdout.startswith("The largest batch on a GPU with 700.00 MiB is ")
-    assert "70.00 MiB stay free" in " ".join(result.stdout.split())
-    assert "would need" in result.stdout
+    said = " ".join(result.stdout.split())
+    assert "70.00 MiB less than the card has" in said
+    assert "would need" in said
+    batch, kept = (
+        said.split(" is ")[1].split(":")[0].replace(",", ""),
+        said.split("grows to ")[1].split(",")[0],
+    )
+    predicted = CliRunner().invoke(
+        cli, ["predict", "net.py:make_net", "--memory", "700MiB", "--batch-size", batch]
+    )
+    assert f"needs {kept} of 700.00 MiB" in predicted.stdout
 
 
 def test_no_batch_fits() -> None:
