@@ -110,6 +110,18 @@ def test_sampled_runs_compare_by_process() -> None:
     assert (only.key, only.delta_bytes) == ("peak resident memory (RSS)", 500)
 
 
+def test_a_comparison_prints_its_totals() -> None:
+    """In Python `print` shows a line a figure, and n/a for what a record does not know."""
+    allocated = Trace("predicted", [Alloc(1, 2048)])
+    sampled = Trace("measured", [Sample(0, 7, 1000)], processes=[Process(7, "train.py")])
+    assert str(compare(allocated, Trace("measured", [Alloc(1, 512)]), ("p", "m"))) == (
+        "p (predicted) and m (measured)\n"
+        "  allocated at the peak: 2.00 KiB, 512 B (-1.50 KiB)\n"
+        "  allocated at the end: 2.00 KiB, 512 B (-1.50 KiB)"
+    )
+    assert "  peak resident memory (RSS): n/a, 1,000 B" in str(compare(allocated, sampled)).splitlines()
+
+
 def test_notes_say_what_is_hard_to_compare() -> None:
     """Other cards, assumptions and recordings from the middle of a run are written below."""
     a = Trace("predicted", [Alloc(1, 512)], Device("T4"), assumptions=[Assumption("cuDNN", "", -1024, 2048)])

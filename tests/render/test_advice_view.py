@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 from predictions import prediction
 
-from memlens.advice.result import Advice, LargestBatch
+from memlens.advice.result import Advice, Advised, LargestBatch
 from memlens.render.advice import batch_headline
 from memlens.units import MIB
+
+
+def test_advice_prints_its_changes() -> None:
+    """In Python `print` shows the verdict and a line a change, not the dataclass."""
+    change = Advised("amp-bf16", "autocast", "", 12 * MIB, 30 * MIB, 35 * MIB, True, True, "")
+    assert str(Advice(prediction(45 * MIB), (change,))) == (
+        f"{prediction(45 * MIB)}\n  amp-bf16: saves 12.00 MiB, needs 30.00 MiB"
+    )
+    assert str(Advice(prediction(), (), largest_batch=LargestBatch(1200, 1, 1, None))).endswith(
+        "\n  the largest batch: 1,200"
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memlens.scenarios.prediction import Prediction, as_dict
+from memlens.units import format_bytes
 
 SCHEMA = "memlens.advice/1"
 
@@ -86,6 +87,16 @@ class Advice:
             return None
         single = any(item.fits for item in self.advice)
         return self.base.fits or single or (self.combination is not None and self.combination.fits)
+
+    def __str__(self) -> str:
+        """The answer as it is, then a line a change; `memlens advise` shows more."""
+        lines = [str(self.base)]
+        for item in self.advice:
+            saves, needs = format_bytes(item.saves_bytes), format_bytes(item.process_bytes)
+            lines.append(f"  {item.name}: saves {saves}, needs {needs}")
+        if self.largest_batch is not None:
+            lines.append(f"  the largest batch: {self.largest_batch.batch_size:,}")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """The contract `memlens.advice/1`, ready for json."""

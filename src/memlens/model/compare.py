@@ -75,6 +75,16 @@ class Comparison:
         """All rows of a kind."""
         return [row for row in self.rows if row.kind == kind]
 
+    def __str__(self) -> str:
+        """The totals of both, a line each; `memlens compare` shows more."""
+        lines = [f"{self.a} ({self.a_origin}) and {self.b} ({self.b_origin})"]
+        for row in self.of("total"):
+            sizes = ["n/a" if size is None else format_bytes(size) for size in (row.a_bytes, row.b_bytes)]
+            known = row.a_bytes is not None and row.b_bytes is not None
+            change = f" ({format_bytes(row.delta_bytes, sign=True)})" if known else ""
+            lines.append(f"  {row.key}: {sizes[0]}, {sizes[1]}{change}")
+        return "\n".join(lines)
+
     def to_dict(self) -> dict[str, Any]:
         """Schema `memlens.comparison/1`."""
         return {
