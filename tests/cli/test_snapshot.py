@@ -13,7 +13,9 @@ from click.testing import CliRunner
 
 from memlens.allocator import replay
 from memlens.cli import output
+from memlens.cli.compare import command as compare
 from memlens.cli.main import COMMANDS
+from memlens.cli.peak import command as peak
 from memlens.cli.plot import command as plot
 from memlens.cli.snapshot import command
 from memlens.errors import UsageError
@@ -92,6 +94,20 @@ def test_no_history_is_said(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(bare))
     with pytest.raises(UsageError, match="holds no allocated memory"):
         CliRunner().invoke(plot, [str(path)], catch_exceptions=False)
+
+
+@pytest.mark.shared
+def test_every_command_tells_the_same_peak(shared: Path) -> None:
+    """This snapshot's requests add up to 1,703.84 MiB; the blocks, rests that were not worth splitting off
+    included, to 1,707.93. All commands say the second."""
+    file = str(shared / "truth" / "snapshots" / "opt_zeroth_order_training.pickle")
+    for words, said in (
+        ([command, file], "peak 1,707.93 MiB allocated"),
+        ([compare, file, file, "--by", "total"], "1,707.93  1,707.93"),
+        ([peak, file], "1707.930 MiB"),
+        ([plot, file], "peak 1.67 GiB allocated"),
+    ):
+        assert said in CliRunner().invoke(words[0], words[1:], catch_exceptions=False).output
 
 
 def test_at_shows_another_moment(file: Path) -> None:

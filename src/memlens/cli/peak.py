@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from memlens.errors import UsageError
+from memlens.measure.comparing import as_trace
 from memlens.model import Curve, Trace, shown, unsampled
 from memlens.model.course import ALLOCATED, WORDS, figure_of
-from memlens.records import folder, load
+from memlens.records import folder
 from memlens.scenarios.recorded import recall
 from memlens.units import MIB
 
@@ -30,7 +31,7 @@ def command(records: tuple[str, ...], func: str | None, as_json: bool) -> None:
     memlens peak --func load -1
     memlens peak predicted.memlens snapshot.pickle
     """
-    rows = [read(str(path), load(path), func) for path in folder.resolve(records)]
+    rows = [read(str(path), as_trace(path), func) for path in folder.resolve(records)]
     if as_json:
         click.echo(json.dumps({"schema": "memlens.peak/1", "records": rows}))
         return

@@ -10,9 +10,10 @@ import click
 
 from memlens.cli.output import check_output, print_text
 from memlens.errors import UsageError
+from memlens.measure.comparing import as_trace
 from memlens.model import Trace, unsampled
 from memlens.model.course import ALLOCATED, SECONDS, WORDS, axis_of, drawn, figure_of, holds_allocations
-from memlens.records import folder, load
+from memlens.records import folder
 from memlens.render import plot, timeline
 
 
@@ -54,7 +55,7 @@ def command(
     """
     check_output(output, force)
     seconds = parse_window(window)
-    found = [(path.name, load(path)) for path in folder.resolve(records)]
+    found = [(path.name, as_trace(path)) for path in folder.resolve(records)]
     kind = figure or figure_of(found[0][1])
     common: dict[str, Any] = {"seconds": seconds, "functions": not no_function_ts, "title": title}
     picture = {"kind": kind, "flame": flame, "slope": slope, **common}
