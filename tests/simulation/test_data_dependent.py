@@ -121,8 +121,9 @@ def test_checks_that_all_is_well_are_taken_to_pass() -> None:
     """Distributions find their parameters valid; `any`, which looks for trouble, finds none."""
     with memlens.simulate(gpu="A100 40GB") as sim:
         x = torch.randn(4, 5, device="cuda")
-        assert torch.distributions.Categorical(logits=x).sample().shape == (4,)
-        assert torch.distributions.Normal(x, x.exp()).rsample().shape == (4, 5)
+        checked = {"validate_args": True}  # by default, until torch.compile switches it off for good
+        assert torch.distributions.Categorical(logits=x, **checked).sample().shape == (4,)
+        assert torch.distributions.Normal(x, x.exp(), **checked).rsample().shape == (4, 5)
         assert not torch.isnan(x).any()
         window = torch.hann_window(128, device="cuda")
         spectrum = torch.stft(torch.randn(1024, device="cuda"), 128, window=window, return_complex=True)
