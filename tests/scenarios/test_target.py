@@ -90,6 +90,7 @@ def test_a_model_object_is_copied_not_built_on() -> None:
         ("nett.py:Net", {}, "there is no file nett.py", "did you mean net.py"),
         ("net.py:Nett", {}, "net.py has no object 'Nett'", "did you mean net.py:Net"),
         ("net.py", {}, "net.py is a script", "net.py:Net, net.py:Size, net.py:make_net"),
+        ("net.py", {}, "a model is needed here", "`memlens predict net.py`"),
         ("gone.py", {}, "there is no file gone.py", ""),
         ("resnet50", {}, "cannot read the target 'resnet50'", "timm:resnet50"),
         ("net.py:", {}, "cannot read the target 'net.py:'", "net.py:make_model"),

@@ -152,11 +152,9 @@ def not_a_target(text: str, examples: str) -> MemlensError:
         if not path.exists():
             return TargetError(f"there is no file {text}", hint=_similar_files(path))
         known = objects_in(path)
-        if not known:
-            hint = f"memlens.predict_script({text!r}) runs it as it is"
-        else:
-            hint = f"name one of them: {names_in(text)}; memlens.predict_script({text!r}) runs it as it is"
-        return UsageError(f"{text} is a script; predict needs a model or what makes one", hint=hint)
+        runs = f"`memlens predict {text}` and memlens.predict_script({text!r}) run it as it is"
+        hint = f"name one of them: {names_in(text)}; {runs}" if known else runs
+        return UsageError(f"{text} is a script; a model is needed here, or what makes one", hint=hint)
     return UsageError(f"cannot read the target {text!r}", hint=f"write it as {examples}")
 
 
