@@ -116,6 +116,7 @@ def test_plot_writes_a_picture_once(folder: Path) -> None:
         (["plot", "2"], "there is no record number 2: 2 lie in"),
         (["peak", "-3"], "there is no record number -3"),
         (["plot", "gone.dat"], "there is no record 'gone.dat'"),
+        (["peak", "--josn"], "there is no option --josn"),
         (["plot", "notes.txt"], "of no format that memlens reads"),
         (["plot", "-w", "5"], "cannot read '5' as a window"),
         (["plot", "-w", "5,2"], "must end after it begins"),

@@ -59,6 +59,8 @@ def resolve(words: tuple[str, ...] | list[str], folder: Path = Path()) -> list[P
             found.append(known[int(word)])
         elif path.is_file():
             found.append(path)
+        elif word.startswith("--"):
+            raise UsageError(f"there is no option {word}", hint="the command's --help lists them")
         else:
             raise UsageError(
                 f"there is no record {word!r}", hint="memlens list shows those of this directory"
