@@ -148,7 +148,9 @@ def verdict(prediction: Prediction) -> str:
     needs = format_bytes(peak.process_bytes)
     if prediction.fits is None or device.memory_bytes is None or prediction.headroom_bytes is None:
         fitting = [card for card in prediction.cards if card.fits]
-        return f"needs {needs}; fits {len(fitting)} of the {len(prediction.cards)} cards known"
+        unsure = sum(card.high_process_bytes > card.memory_bytes for card in fitting)
+        more = f", may not fit {unsure}" if unsure else ""
+        return f"needs {needs}; fits {len(fitting) - unsure} of the {len(prediction.cards)} cards known{more}"
     article = "" if device.name.startswith("a ") else "the "  # "a GPU with 24.00 GiB" has its own
     card, memory = article + short_name(device.name), format_bytes(device.memory_bytes)
     if not prediction.fits:
