@@ -177,7 +177,7 @@ def test_a_record_of_another_kind_is_named(tmp_path: Path) -> None:
     native.save(Trace("measured", [Alloc(1, 512)]), tmp_path / "x.memlens")
     error = CliRunner().invoke(command, [str(tmp_path / "x.memlens")]).exception
     assert isinstance(error, UsageError)
-    assert "is a memlens record, no torch snapshot" in str(error)
+    assert "no torch snapshot but a record of another kind: memlens record" in str(error)
     assert "memlens report, plot, peak and compare read it" in str(error)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from memlens import profile
+from memlens.errors import UsageError
 from memlens.units import MIB
 
 
@@ -257,3 +258,18 @@ def test_gpu_columns_without_torch_say_why_they_are_missing(monkeypatch: pytest.
     text = io.StringIO()
     assert profile(stream=text, gpu=True)(lambda: 3)() == 3
     assert "GPU: n/a: torch is not installed." in text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"precision": -1}, "precision=-1"),
+        ({"precision": "2"}, "precision='2'"),
+        ({"stream": "lines.txt"}, "stream='lines.txt'"),
+        ({"backend": "posixx"}, "'posixx'"),
+    ],
+)
+def test_what_cannot_be_printed_is_refused_at_once(wrong: dict[str, Any], said: str) -> None:
+    """Where the decorator stands, not after the first call has run for an hour."""
+    with pytest.raises(UsageError, match=said):
+        profile(**wrong)

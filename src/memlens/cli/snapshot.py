@@ -102,7 +102,7 @@ def refuse_other_records(file: Path) -> None:
     kind = kind_of(file)
     if kind is not None and kind.module != "torch_snapshot":
         raise UsageError(
-            f"{file} is a {kind.name}, no torch snapshot",
+            f"{file} is no torch snapshot but a record of another kind: {kind.name}",
             hint="memlens report, plot, peak and compare read it",
         )
 

@@ -14,7 +14,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
 
+from memlens.errors import UsageError
 from memlens.measure.lines import CallProfile, code_of, is_profiled_here
+from memlens.measure.meters import backend_name
 from memlens.render import lines as render
 
 F = TypeVar("F")
@@ -37,6 +39,17 @@ class Options:
         gpu: bool | int,
         include_children: bool,
     ) -> None:
+        if not isinstance(precision, int) or precision < 0:
+            raise UsageError(
+                f"profile(precision={precision!r}) asks for a number of decimals",
+                hint="give 0 or more, such as precision=3",
+            )
+        if stream is not None and not callable(getattr(stream, "write", None)):
+            raise UsageError(
+                f"profile(stream={stream!r}) cannot be written to",
+                hint='give an open text file: stream=open("lines.txt", "w")',
+            )
+        backend_name(backend)
         self.stream, self.precision, self.backend = stream, precision, backend
         self.python_level, self.classic, self.gpu = python_level, classic, gpu
         self.include_children = include_children

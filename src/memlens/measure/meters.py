@@ -280,14 +280,20 @@ ALIASES = {"psutil": "rss", "posix": "rss", "psutil_pss": "pss", "psutil_uss": "
 _made: dict[str, Meter] = {}
 
 
-def meter(backend: str | None = None) -> Meter:
-    """This process's meter for a backend: rss if None, pss, uss, tracemalloc, or memory_profiler's names."""
+def backend_name(backend: str | None) -> str:
+    """The meter that a name stands for: rss if None. Raises UsageError for one that stands for none."""
     name = ALIASES.get(backend or "rss", backend or "rss")
     if name not in METERS:
         raise UsageError(
             f"memlens has no memory backend {backend!r}",
             hint=f"use one of {', '.join([*METERS, *ALIASES])}",
         )
+    return name
+
+
+def meter(backend: str | None = None) -> Meter:
+    """This process's meter for a backend: rss if None, pss, uss, tracemalloc, or memory_profiler's names."""
+    name = backend_name(backend)
     if name not in _made:
         _made[name] = METERS[name]()
     return _made[name]
