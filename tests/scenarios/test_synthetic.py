@@ -56,7 +56,12 @@ TENSORS = "from safetensors.torch import load_file\nmodel.load_state_dict(load_f
 MISSING: dict[str, tuple[str, str, bool, str]] = {
     "arrays": ("numpy", "import numpy\nfit(numpy.load('x.npz')['x'])", True, "x.npz, which is not there"),
     "table": ("pandas", "import pandas\npandas.read_csv('x.csv')", True, "x.csv, which is not there"),
-    "parquet": ("pandas", "import pandas\npandas.read_parquet('x.parquet')", False, "x.parquet, which"),
+    "parquet": (
+        "pandas pyarrow",
+        "import pandas\npandas.read_parquet('x.parquet')",
+        False,
+        "x.parquet, which",
+    ),
     "tensor": ("torch", "fit(torch.load('x.pt'))", False, "x.pt, which is not there"),
     "used_as_data": ("torch", "fit(torch.load('x.pt')['x'])", True, "used as data"),
     "weights": ("torch", LOAD, True, "last.pth holds is taken as weights"),
