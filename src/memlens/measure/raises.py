@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
-from memlens.measure.tracing import TOOL_IDS
+from memlens.measure.tracing import monitoring, take_tool
 
 Told = Callable[[BaseException], object]
 
@@ -18,23 +16,14 @@ def listen(kind: type[BaseException], told: Told) -> Callable[[], None] | None:
     None where Python cannot (before 3.12) or all of its monitoring tools are in use. Costs nothing until
     something is raised, and then under a microsecond a frame. What `told` raises is dropped.
     """
-    monitoring: Any = getattr(sys, "monitoring", None)
-    if monitoring is None:
+    tool = take_tool("memlens exceptions") if monitoring is not None else None
+    if tool is None:
         return None
     raised = monitoring.events.RAISE
-    for tool in TOOL_IDS:
-        if monitoring.get_tool(tool) is None:
-            with suppress(ValueError):  # another thread was quicker
-                monitoring.use_tool_id(tool, "memlens exceptions")
-                break
-    else:
-        return None
 
     def callback(code: object, offset: int, error: BaseException) -> None:
         trace = error.__traceback__
-        if (
-            trace is None or trace.tb_next is None
-        ):  # else the exception passes a caller of where it was raised
+        if trace is None or trace.tb_next is None:  # else it passes a caller of where it was raised
             with suppress(Exception):
                 told(error)
 

@@ -33,6 +33,16 @@ class Discoverer(Protocol):
     def discover(self, code: CodeType) -> bool: ...
 
 
+def take_tool(name: str) -> int | None:
+    """One of Python's monitoring tools, taken under a name; None where all are in use."""
+    for tool in TOOL_IDS:
+        if monitoring.get_tool(tool) is None:
+            with suppress(ValueError):  # another thread was quicker
+                monitoring.use_tool_id(tool, name)
+                return tool
+    return None
+
+
 class Watch:
     """Which code objects are watched, and by how many; the discoverers may add a code when it first runs."""
 
@@ -98,12 +108,8 @@ class Monitoring(Watch):
         if self.tool is not None:
             return self.tool
         events = monitoring.events
-        for tool in TOOL_IDS:
-            if monitoring.get_tool(tool) is None:
-                with suppress(ValueError):  # another thread was quicker
-                    monitoring.use_tool_id(tool, "memlens")
-                    break
-        else:
+        tool = take_tool("memlens")
+        if tool is None:
             names = ", ".join(str(monitoring.get_tool(tool)) for tool in sorted(TOOL_IDS))
             raise MemlensError(f"all of Python's monitoring tools are in use: {names}", hint="stop one")
         self.tool = tool
