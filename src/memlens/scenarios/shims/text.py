@@ -44,25 +44,20 @@ def datasets(shims: Shims, module: ModuleType) -> dict[str, Any]:
 @shim("transformers.tokenization_utils_base")
 def tokenizers(shims: Shims, module: ModuleType) -> dict[str, Any]:
     """`from_pretrained` of tokenizers: one that makes a token of every word."""
-    if not shims.job["synthetic"]:
-        return {}
-    load = module.PreTrainedTokenizerBase.from_pretrained.__func__
-
-    def from_pretrained(cls: Any, name: Any, *args: Any, **options: Any) -> Any:
-        try:
-            return load(cls, name, *args, **options)
-        except (OSError, ValueError):
-            return made_up(shims, name)
-
-    return {"PreTrainedTokenizerBase.from_pretrained": classmethod(from_pretrained)}
+    return loaded_or_made_up(shims, module.PreTrainedTokenizerBase)
 
 
 @shim("transformers.models.auto.tokenization_auto")
 def automatic(shims: Shims, module: ModuleType) -> dict[str, Any]:
     """`AutoTokenizer`, which looks for a config before it knows the class."""
+    return loaded_or_made_up(shims, module.AutoTokenizer)
+
+
+def loaded_or_made_up(shims: Shims, kind: Any) -> dict[str, Any]:
+    """The `from_pretrained` of a class of tokenizers, with a way out where nothing can be loaded."""
     if not shims.job["synthetic"]:
         return {}
-    load = module.AutoTokenizer.from_pretrained.__func__
+    load = kind.from_pretrained.__func__
 
     def from_pretrained(cls: Any, name: Any, *args: Any, **options: Any) -> Any:
         try:
@@ -70,7 +65,7 @@ def automatic(shims: Shims, module: ModuleType) -> dict[str, Any]:
         except (OSError, ValueError):
             return made_up(shims, name)
 
-    return {"AutoTokenizer.from_pretrained": classmethod(from_pretrained)}
+    return {f"{kind.__name__}.from_pretrained": classmethod(from_pretrained)}
 
 
 def made_up(shims: Shims, name: Any) -> Any:
