@@ -95,22 +95,6 @@ def test_the_output_of_a_layer_used_100_times() -> None:
     assert gap.unseen_bytes == 0
 
 
-@pytest.mark.parametrize(("options", "copies"), [({"foreach": True}, 1), ({"fused": True}, 0)])
-def test_the_step_of_a_foreach_adam(options: dict[str, bool], copies: int) -> None:
-    """One Adam step over 100 parameters: foreach needs room for a copy of all, fused for none."""
-    with memlens.simulate("A100 40GB"):
-        parameters = [nn.Parameter(torch.ones(1 << 18, device="cuda")) for _ in range(100)]
-        optimizer = torch.optim.Adam(parameters, **options)
-        for parameter in parameters:
-            parameter.grad = torch.ones_like(parameter)
-        optimizer.step()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        optimizer.step()
-        rise = torch.cuda.max_memory_allocated() - before
-    assert rise == pytest.approx(copies * 100 * MIB, abs=2 * MIB)
-
-
 @pytest.fixture
 def one_rank(tmp_path: Path) -> Iterator[None]:
     """A process group of this process alone: what DDP holds in each of many is the same."""
