@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from memlens.measure.lines import LineProfiler
+from memlens.measurement.lines.profiler import LineProfiler
 
 
 def tight(n: int) -> int:

@@ -36,7 +36,7 @@ def own_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only this test's models and tensors count, not what earlier tests left alive in the process."""
     from torch import Tensor, nn
 
-    from memlens.measure.census import Census
+    from memlens.measurement.tensors.census import Census
 
     gc.collect()
     older = {id(o): o for o in gc.get_objects() if issubclass(type(o), (nn.Module, Tensor))}

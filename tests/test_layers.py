@@ -14,12 +14,13 @@ FLOOR = {
     "errors": -1, "units": -1,
     "model": 0,
     "allocator": 1, "devices": 1, "records": 1,
-    "simulation": 2, "measure": 2,
-    "scenarios": 3, "advice": 3, "summaries": 3,
-    "render": 4,
-    "cli": 5, "notebook": 5, "integrations": 5, "compat": 5,
+    "explanation": 2,
+    "simulation": 3, "measurement": 3,
+    "scenarios": 4, "advice": 4, "summaries": 4,
+    "render": 5,
+    "cli": 6, "notebook": 6, "integrations": 6, "compat": 6,
 }  # fmt: skip
-MAY_IMPORT_TORCH = {"simulation", "measure", "scenarios", "summaries", "advice", "integrations"}
+MAY_IMPORT_TORCH = {"simulation", "measurement", "scenarios", "summaries", "advice", "integrations"}
 # a room may use a neighbour on its own floor only where this says so
 NEIGHBOURS = {
     ("advice", "scenarios"),

@@ -29,8 +29,8 @@ from benchmarks.gpu.kernels import attentions, convolutions
 from benchmarks.gpu.trainings import TRAININGS, Training, predicted, two_steps
 from memlens.devices import Gpu, custom_gpu, find_gpu, usage
 from memlens.errors import UsageError
-from memlens.measure.calibration import calibrate
-from memlens.measure.gaps import device_uuid
+from memlens.measurement.calibration import calibrate
+from memlens.measurement.gap import device_uuid
 
 SECONDS = 8 * 60
 EVENTS = 200_000

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from memlens.measure.peaks import KEPT
+from memlens.measurement.lines.cuda_peaks import KEPT
 
 # convolutions of well-known networks: channels in and out, kernel, stride, image, batch
 CONVOLUTIONS: tuple[tuple[int, int, int, int, int, int], ...] = tuple(

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from advised import Attention, Residual, Tokens, conv_net
+from tests.support.advised import Attention, Residual, Tokens, conv_net
 from torch import nn
 
 import memlens
@@ -22,7 +22,7 @@ from memlens.advice.shims.eight_bit import AdamW8bit
 from memlens.advice.shims.lora import add_lora
 from memlens.errors import UsageError
 from memlens.model import Category
-from memlens.scenarios.edits import ModelEdit
+from memlens.scenarios.model_edits import ModelEdit
 from memlens.scenarios.predict import simulate_scenario
 from memlens.scenarios.scenario import make_scenario
 from memlens.scenarios.target import find_target

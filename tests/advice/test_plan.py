@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from advised import Tokens
+from tests.support.advised import Tokens
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import memlens
-from memlens.advice.bench import Bench
-from memlens.advice.look import Look
-from memlens.advice.plan import arrangements, cheapest, find_plan
+from memlens.advice.checkpointing_plan import arrangements, cheapest, find_plan
+from memlens.advice.evaluator import Bench
+from memlens.advice.model_observer import Look
 from memlens.devices import find_gpu
 from memlens.scenarios.inputs import read_inputs
 from memlens.scenarios.scenario import make_scenario

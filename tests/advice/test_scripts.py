@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from trainable import TRAINABLE
+from tests.support.trainable import TRAINABLE
 
 from memlens.advice.result import Advice
 from memlens.advice.scripts import advise_script, largest_batch_of_script
 from memlens.errors import UsageError
-from memlens.scenarios.script import Script, predict_script
+from memlens.scenarios.script.predict_script import Script, predict_script
 from memlens.units import MIB
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from memlens.advice.advise import read_margin
 from memlens.advice.batch import search
+from memlens.advice.checkpointing_plan import cheapest, spans
 from memlens.advice.facts import Block
-from memlens.advice.plan import cheapest, spans
 from memlens.errors import UsageError
 
 pytestmark = pytest.mark.torch

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from advised import Attention, Residual, Tokens, conv_net
+from tests.support.advised import Attention, Residual, Tokens, conv_net
 from torch import Tensor, nn
 
 import memlens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlens.allocator import AllocatorConfig, replay
-from memlens.allocator.layout import layout
+from memlens.explanation.address_map import layout
 from memlens.model import Alloc, Free, SegmentAlloc, SegmentFree, Trace
 from memlens.units import MIB
 

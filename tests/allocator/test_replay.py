@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from memlens.allocator import AllocatorConfig, from_snapshot, parse_config, replay, verify
-from memlens.allocator.cause import causes
 from memlens.allocator.rules import round_request, segment_bytes
+from memlens.explanation.oom_cause import causes
 from memlens.model import Alloc, Event, Free, Mark, OutOfMemory, SegmentAlloc, SegmentFree, Trace
 from memlens.records.snapshot_writer import snapshot_dict
 from memlens.records.torch_snapshot import load_snapshot, trace_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tiny_trace import play
+from tests.support.tiny_trace import play
 
 from memlens.allocator import AllocatorConfig, CachingAllocator, DeviceFull, parse_config
 from memlens.units import MIB

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from memlens.cli.attach import find
+from memlens.cli.commands.attach import find
 from memlens.errors import UsageError
-from memlens.model import Sample, curves
+from memlens.explanation.curves import curves
+from memlens.model import Sample
 from memlens.records import load
 from memlens.units import MIB
 

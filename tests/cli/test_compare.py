@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import memlens
-from memlens.cli.compare import command
+from memlens.cli.commands.compare import command
 from memlens.errors import RecordError, UsageError
 from memlens.model import Alloc, Category, Site, Trace
 from memlens.records.native import save
@@ -89,7 +89,7 @@ def test_a_foreign_file(files: tuple[str, str], tmp_path: Path) -> None:
 def test_a_saved_prediction_is_a_record_and_a_snapshot(tmp_path: Path) -> None:
     """What `predict -o` writes as .memlens and as .pickle holds the same, category by category."""
     pytest.importorskip("torch")
-    from memlens.cli.predict import command as predict
+    from memlens.cli.commands.predict import command as predict
 
     (tmp_path / "net.py").write_text("import torch\ndef net(): return torch.nn.Linear(64, 64)\n")
     for name in ("a.memlens", "b.pickle"):

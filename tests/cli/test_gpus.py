@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from memlens.cli.gpus import command
+from memlens.cli.commands.gpus import command
 
 
 def run(*arguments: str, columns: int = 80) -> str:
@@ -81,7 +81,7 @@ def test_an_unknown_card_is_one_error() -> None:
 def test_torch_is_not_imported() -> None:
     """The catalogue is shown without paying for `import torch`."""
     code = (
-        "import sys; from memlens.cli.gpus import command; command([], standalone_mode=False);"
+        "import sys; from memlens.cli.commands.gpus import command; command([], standalone_mode=False);"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from desk import lay_out
+from tests.support.desk import lay_out
 
 from memlens.cli.main import COMMANDS
 from memlens.model import Trace

@@ -16,8 +16,8 @@ pytest.importorskip("torch")
 from click.testing import CliRunner, Result
 
 import memlens
+from memlens.cli.commands.report import command as report
 from memlens.cli.main import cli, main
-from memlens.cli.report import command as report
 from memlens.errors import MemlensError
 
 pytestmark = pytest.mark.torch

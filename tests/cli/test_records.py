@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from desk import placed
-from predictions import prediction
+from tests.support.desk import placed
+from tests.support.predictions import prediction
 
 from memlens.cli.main import cli
 from memlens.errors import MemlensError
+from memlens.explanation.prediction_record import remember
 from memlens.model import Process, Sample, Span, Trace
 from memlens.records import native
 from memlens.records.folder import free_name, records
 from memlens.records.snapshot_writer import dumps
-from memlens.scenarios.recorded import remember
 from memlens.units import MIB
 
 OLD = """\

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from desk import FILES, placed, sampled
-from predictions import prediction
+from tests.support.desk import FILES, placed, sampled
+from tests.support.predictions import prediction
 
-from memlens.cli.report import command
+from memlens.cli.commands.report import command
 from memlens.errors import MemlensError
+from memlens.explanation.prediction_record import remember
 from memlens.records import mprofile, native
 from memlens.records.snapshot_writer import dumps
-from memlens.scenarios.recorded import remember
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from memlens.model import Process, Trace, curves, usage
+from memlens.explanation.curves import curves
+from memlens.explanation.usage import usage
+from memlens.model import Process, Trace
 from memlens.records import load, native
 from memlens.units import MIB
 

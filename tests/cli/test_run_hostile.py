@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from memlens.model import Trace, curves
+from memlens.explanation.curves import curves
+from memlens.model import Trace
 from memlens.records import load
 from memlens.units import MIB
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from memlens.allocator import replay
 from memlens.cli import output
-from memlens.cli.compare import command as compare
+from memlens.cli.commands.compare import command as compare
+from memlens.cli.commands.peak import command as peak
+from memlens.cli.commands.plot import command as plot
+from memlens.cli.commands.snapshot import command
 from memlens.cli.main import COMMANDS
-from memlens.cli.peak import command as peak
-from memlens.cli.plot import command as plot
-from memlens.cli.snapshot import command
 from memlens.errors import UsageError
 from memlens.model import Alloc, Frame, Free, Mark, Site, Trace
 from memlens.records import load, native
@@ -205,7 +205,7 @@ def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 def test_torch_is_not_imported(file: Path) -> None:
     """Reading a snapshot costs no import of torch."""
     code = (
-        "import sys; from memlens.cli.snapshot import command;"
+        "import sys; from memlens.cli.commands.snapshot import command;"
         f"command(['{file}', '--replay'], standalone_mode=False); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

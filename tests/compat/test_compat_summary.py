@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-import nets
 import torch
+from tests.support import nets
 from torch import nn
 
 import memlens

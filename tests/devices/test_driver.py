@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import ask_driver, build_driver
+from tests.support.driver import ask_driver, build_driver
 
-from memlens.model import curves
+from memlens.explanation.curves import curves
 from memlens.records import load
 
 pynvml = pytest.importorskip("pynvml")
 SOURCE = Path(__file__).parents[2] / "src" / "memlens"
-GPUS = "from memlens.measure import gpus; gpus.DRIVER_FILES = ('/',); g = gpus.Gpus(); "
+GPUS = (
+    "from memlens.measurement.run import driver_processes as gpus; "
+    "gpus.DRIVER_FILES = ('/',); g = gpus.Gpus(); "
+)
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +124,8 @@ def test_a_whole_run_under_that_driver(driver: Path, tmp_path: Path) -> None:
     """`memlens run` of a program of 0.8 s: its GPU memory is in the record, 1 GiB on both cards."""
     (tmp_path / "p.py").write_text("import time; time.sleep(1.2)\n")
     code = (
-        "import os, sys\nfrom memlens.measure import gpus; gpus.DRIVER_FILES = ('/',)\n"
-        "from memlens.measure import programs\n"
+        "import os, sys\nfrom memlens.measurement.run import driver_processes, programs\n"
+        "driver_processes.DRIVER_FILES = ('/',)\n"
         "class W(programs.Waiter):\n"
         "    def __init__(self, process):\n"
         "        os.environ['MEMLENS_TEST_PID'] = str(process.pid)\n        super().__init__(process)\n"

@@ -15,15 +15,15 @@ from typing import NamedTuple
 import click
 import pytest
 from click.testing import CliRunner
-from desk import lay_out
-from pages import REPOSITORY, Block, blocks, commands, pages
+from tests.support.desk import lay_out
+from tests.support.pages import REPOSITORY, Block, blocks, commands, pages
 
 from memlens.cli.main import COMMANDS, cli
 
 NOT_TYPED = {
     "make": "makes an environment; .ci/run does it",
     "pip": "installs; .ci/run does it",
-    "calibrate": "needs a card: tests/measure/test_calibration.py",
+    "calibrate": "needs a card: tests/measurement/test_calibration.py",
     "attach": "needs a process of yours: tests/cli/test_attach.py",
 }
 LIBRARIES = {
@@ -62,7 +62,7 @@ def blocks_of_help() -> list[Page]:
     """The examples at the end of every command's `--help`."""
     found = [Page("memlens --help", commands(Block("", cli.help or "", 0)))]
     for name, (module, _) in COMMANDS.items():
-        command: click.Command = importlib.import_module(f"memlens.cli.{module}").command
+        command: click.Command = importlib.import_module(f"memlens.cli.commands.{module}").command
         text = "\n".join(line.strip() for line in f"{command.help}\n{command.epilog or ''}".splitlines())
         found.append(Page(f"memlens {name} --help", commands(Block("", text, 0))))
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import REPOSITORY
+from tests.support.pages import REPOSITORY
 
 SOURCE = REPOSITORY / "src"
 WITH_TORCH = {"simulation", "scenarios", "summaries", "advice", "integrations"}
@@ -16,11 +16,11 @@ WITH_TORCH = {"simulation", "scenarios", "summaries", "advice", "integrations"}
 
 def modules() -> list[Any]:
     found = []
-    for path in sorted([*SOURCE.rglob("*.py"), REPOSITORY / "tests" / "builders" / "pages.py"]):
+    for path in sorted([*SOURCE.rglob("*.py"), REPOSITORY / "tests" / "support" / "pages.py"]):
         text = path.read_text()
         if ">>>" in text:
             inside = path.is_relative_to(SOURCE)
-            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts) if inside else path.stem
+            name = ".".join(path.relative_to(SOURCE if inside else REPOSITORY).with_suffix("").parts)
             torch = bool(WITH_TORCH & set(name.split("."))) or "torch" in text
             found.append(pytest.param(name, torch, marks=[pytest.mark.torch] if torch else [], id=name))
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from pages import REPOSITORY, blocks, commands, links, options, pages, spans
+from tests.support.pages import REPOSITORY, blocks, commands, links, options, pages, spans
 
 from memlens.cli.main import COMMANDS
 
@@ -22,7 +22,7 @@ FOREIGN = {
 
 
 def command(name: str) -> click.Command:
-    found: click.Command = importlib.import_module(f"memlens.cli.{COMMANDS[name][0]}").command
+    found: click.Command = importlib.import_module(f"memlens.cli.commands.{COMMANDS[name][0]}").command
     return found
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from desk import lay_out
-from pages import REPOSITORY, Block, blocks, pages
+from tests.support.desk import lay_out
+from tests.support.pages import REPOSITORY, Block, blocks, pages
 
 BATCHES = """
 import torch

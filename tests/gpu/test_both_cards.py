@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from models_on_cpu import MODELS
+from tests.support.models_on_cpu import MODELS
 from torch import nn
 
 import memlens
 from memlens import MemTracker
-from memlens.measure.gaps import WORKSPACES
+from memlens.measurement.gap import WORKSPACES
 from memlens.model.tensors import Look
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("own_models")]

@@ -11,7 +11,7 @@ if not torch.cuda.is_available():
     pytest.skip("no CUDA device answers", allow_module_level=True)
 
 import memlens  # noqa: E402
-from memlens.measure.calibration import calibrate  # noqa: E402
+from memlens.measurement.calibration import calibrate  # noqa: E402
 from memlens.model import OutOfMemory  # noqa: E402
 from memlens.model.oom import Failure  # noqa: E402
 from memlens.records import load  # noqa: E402

@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from models_on_cpu import StorageCounter
+from tests.support.models_on_cpu import StorageCounter
 from torch import nn
 
 import memlens
-from memlens.measure.tensors import TensorWatch
+from memlens.measurement.tensors.watch import TensorWatch
 from memlens.model import Category
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("own_models")]
@@ -121,11 +121,11 @@ def test_the_buckets_of_ddp(one_rank: None, views: bool) -> None:
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no distributed")
 def test_two_ranks_of_ddp(tmp_path: Path) -> None:
     """Two processes over gloo: each holds a third copy of its weights as buckets, cut as memlens says."""
-    import ddp_rank
+    from tests.support import ddp_rank
 
     from memlens.scenarios.shims.distributed import buckets
 
-    command = [sys.executable, ddp_rank.__file__]
+    command = [sys.executable, "-m", ddp_rank.__name__]
     ranks = [
         subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True)
         for rank in (0, 1)
@@ -145,7 +145,7 @@ def test_reserved_memory_that_no_request_fits() -> None:
     with context as simulation:
         kept = [torch.empty(MIB, device="cuda") for _ in range(15)]
         del kept[::2]
-        from memlens.allocator import pool_use
+        from memlens.explanation.fragmentation import pool_use
 
         large = pool_use(simulation.allocator.snapshot_segments())[1]
         assert (large.free_bytes, large.largest_free_bytes) == (32 * MIB, 4 * MIB)

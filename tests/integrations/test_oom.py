@@ -21,8 +21,8 @@ from torch import nn
 import memlens
 from memlens import on_oom
 from memlens.devices import find_gpu
-from memlens.devices.observers import OBSERVERS
-from memlens.measure.oom import is_oom
+from memlens.devices.oom_observers import OBSERVERS
+from memlens.measurement.oom.failure import is_oom
 from memlens.model import Category, OutOfMemory
 from memlens.model.oom import Failure
 from memlens.records import load

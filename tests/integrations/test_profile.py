@@ -253,7 +253,7 @@ def test_a_second_call_begins_where_the_first_ended() -> None:
 
 def test_gpu_columns_without_torch_say_why_they_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """`profile(gpu=True)` where torch is not installed runs the function, and prints the other columns."""
-    monkeypatch.delitem(sys.modules, "memlens.measure.gpu_meter", raising=False)
+    monkeypatch.delitem(sys.modules, "memlens.measurement.lines.gpu_meter", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     text = io.StringIO()
     assert profile(stream=text, gpu=True)(lambda: 3)() == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from memlens.explanation.comparison import Difference, compare, place
 from memlens.model import (
     Alloc,
     Assumption,
@@ -17,7 +18,6 @@ from memlens.model import (
     Site,
     Trace,
 )
-from memlens.model.compare import Difference, compare, place
 
 
 def alloc(number: int, size: int, category: Category = Category.ACTIVATION, **site: object) -> Alloc:

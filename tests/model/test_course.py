@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from memlens.explanation.over_time import EVENTS, SECONDS, course, pick, places_of
 from memlens.model import Alloc, Category, Free, SegmentAlloc, Trace
-from memlens.model.course import EVENTS, SECONDS, course, pick, places_of
 
 
 def make(number: int, seed: int = 0) -> Trace:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from memlens.explanation.growth import growth
 from memlens.model import Alloc, Event, Frame, Free, Mark, Site, Trace
-from memlens.model.growth import growth
 
 KIB = 1 << 10
 CALL = Frame("/x/torch/nn/modules/module.py", 1776, "_call_impl")

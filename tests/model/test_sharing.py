@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memlens.model import Process, Sample, Trace, usage
-from memlens.model.sharing import copied
+from memlens.explanation.copy_on_write import copied
+from memlens.explanation.usage import usage
+from memlens.model import Process, Sample, Trace
 
 MIB = 1 << 20
 FIRST = {1: (400, 130), 2: (400, 130), 3: (400, 130)}  # pid -> RSS and PSS: 390 MiB shared by three

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from array import array
 
-from memlens.model import Curve, Process, Sample, Trace, curves, shown, total, usage
+from memlens.explanation.curves import Curve, curves, shown, total
+from memlens.explanation.usage import usage
+from memlens.model import Process, Sample, Trace
 
 
 def run() -> Trace:

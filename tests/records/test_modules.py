@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from memlens.explanation.growth import growth
+from memlens.explanation.modules import forwards, module_of, module_uses
 from memlens.model import Alloc, Breakdown, Frame, Site
-from memlens.model.growth import growth
-from memlens.records.modules import forwards, module_of, module_uses
 from memlens.records.torch_snapshot import load_snapshot
 
 CALL = Frame("/x/site-packages/torch/nn/modules/module.py", 1787, "_call_impl")

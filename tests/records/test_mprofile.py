@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from memlens.errors import RecordError
-from memlens.model import Process, Sample, Span, Trace, curves
+from memlens.explanation.curves import curves
+from memlens.model import Process, Sample, Span, Trace
 from memlens.records import load, mprofile
 from memlens.units import MIB
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from memlens.errors import RecordError
-from memlens.model import Alloc, Free, Mark, Process, Sample, SegmentAlloc, Span, Trace, usage
-from memlens.model.course import figure_of
+from memlens.explanation.over_time import figure_of
+from memlens.explanation.usage import usage
+from memlens.model import Alloc, Free, Mark, Process, Sample, SegmentAlloc, Span, Trace
 from memlens.records import load, native
 from memlens.render.timeline import describe, draw
 

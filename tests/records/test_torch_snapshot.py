@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from memlens.allocator import from_snapshot, pool_use, replay, verify
-from memlens.allocator.cause import causes
-from memlens.allocator.recording import document
+from memlens.allocator import from_snapshot, replay, verify
 from memlens.errors import RecordError, UsageError
+from memlens.explanation.fragmentation import pool_use
+from memlens.explanation.modules import module_uses
+from memlens.explanation.oom_cause import causes
+from memlens.explanation.recording import document
 from memlens.model import (
     Alloc,
     Category,
@@ -27,7 +29,6 @@ from memlens.model import (
     Trace,
 )
 from memlens.records import load
-from memlens.records.modules import module_uses
 from memlens.records.snapshot_writer import dumps, snapshot_dict
 from memlens.records.torch_snapshot import load_snapshot, trace_of
 from memlens.units import KIB, MIB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from predictions import prediction
+from tests.support.predictions import prediction
 
 from memlens.advice.result import Advice, Advised, LargestBatch
 from memlens.render.advice import batch_headline

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import placed, sampled
-from predictions import training_trace
+from tests.support.desk import placed, sampled
+from tests.support.predictions import training_trace
 
 from memlens.errors import UsageError
+from memlens.explanation.over_time import drawn, figure_of, phase_at
 from memlens.model import Alloc, Mark, Trace
-from memlens.model.course import drawn, figure_of, phase_at
 from memlens.render import plot
 from memlens.render.timeline import draw, subject
 from memlens.units import MIB

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from memlens.explanation.prediction import Card, Prediction, build_prediction
 from memlens.model import Alloc, Assumption, Category, Device, Free, Mark, SegmentAlloc, Site, Trace
 from memlens.render.prediction import moved, short_path, shortened, subtitle, to_text
-from memlens.scenarios.prediction import Card, Prediction, build_prediction
 from memlens.units import GIB, MIB
 
 LAYER = Site("net.py", 12, "forward", "encoder.layers.0.attention", "MultiheadAttention", "addmm")

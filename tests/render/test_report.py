@@ -12,11 +12,12 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hostile import HOSTILE, records
-from predictions import prediction
+from tests.support.hostile import HOSTILE, records
+from tests.support.predictions import prediction
 
 from memlens.allocator import replay
 from memlens.errors import MissingExtra
+from memlens.explanation.prediction_record import remember
 from memlens.model import (
     Alloc,
     Category,
@@ -30,7 +31,6 @@ from memlens.model import (
 from memlens.model.lines import LineRow, LineTable
 from memlens.render.report import html, to_html
 from memlens.render.report.page import page_of
-from memlens.scenarios.recorded import remember
 from memlens.units import MIB
 
 pytest.importorskip("jinja2")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import placed, sampled
-from hostile import HOSTILE, records
-from predictions import prediction
+from tests.support.desk import placed, sampled
+from tests.support.hostile import HOSTILE, records
+from tests.support.predictions import prediction
 
+from memlens.explanation.prediction_record import remember
 from memlens.render.report import to_html
-from memlens.scenarios.recorded import remember
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")

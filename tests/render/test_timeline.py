@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from memlens.model import Process, Sample, Trace, usage
+from memlens.explanation.usage import usage
+from memlens.model import Process, Sample, Trace
 from memlens.render.timeline import describe, draw
 from memlens.units import MIB
 

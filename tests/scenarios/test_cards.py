@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memlens.allocator import AllocatorConfig, replay
 from memlens.devices import all_gpus, find_gpu
+from memlens.explanation.prediction import Card
 from memlens.model import Alloc, Category, Event, Free, Trace
 from memlens.scenarios.cards import REFERENCE, card_assumptions, cards_for
-from memlens.scenarios.prediction import Card
 from memlens.units import GIB, MIB
 
 A100 = find_gpu(REFERENCE)

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from memlens.scenarios.prediction import Prediction
-from memlens.scenarios.preload import libraries
-from memlens.scenarios.script import TORCHRUN, Script, predict_script
+from memlens.explanation.prediction import Prediction
+from memlens.scenarios.script.predict_script import TORCHRUN, Script, predict_script
+from memlens.scenarios.script.preload import libraries
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 FOLDER = Path(__file__).parents[2] / "examples" / "scripts"

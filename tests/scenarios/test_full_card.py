@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 from memlens.allocator import AllocatorConfig, replay
 from memlens.devices import custom_gpu
 from memlens.model import Alloc, Free, Trace
-from memlens.scenarios.full_card import needs_more_than, on_a_full_card, room
+from memlens.scenarios.tight_card import needs_more_than, on_a_full_card, room
 from memlens.units import MIB
 
 pytestmark = pytest.mark.torch

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 import memlens
 from memlens.errors import UsageError
-from memlens.scenarios.script import Script, predict_script
+from memlens.scenarios.script.predict_script import Script, predict_script
 
 pytestmark = [pytest.mark.torch, pytest.mark.zoo, pytest.mark.filterwarnings("ignore")]
 LAYERS, HEADS, HEAD, PROMPT = 2, 8, 64, 64

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 import torch
 
 from memlens.errors import UsageError
-from memlens.scenarios.names import parse_arguments, parse_value
+from memlens.scenarios.constructor_names import parse_arguments, parse_value
 from memlens.scenarios.optimizers import NAMES, find_optimizer
 from memlens.scenarios.scenario import make_scenario
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from predictions import prediction
+from tests.support.predictions import prediction
 
+from memlens.explanation.prediction import as_dict, build_prediction, verdict
 from memlens.model import Alloc, Device, Mark, Trace
-from memlens.scenarios.prediction import as_dict, build_prediction, verdict
 from memlens.units import GIB, MIB
 
 CONTRACT = [

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from predictions import prediction
+from tests.support.predictions import prediction
 
+from memlens.explanation.prediction import Card
+from memlens.explanation.prediction_record import KEY, recall, remember
 from memlens.model import Alloc, Trace
 from memlens.records import native
-from memlens.scenarios.prediction import Card
-from memlens.scenarios.recorded import KEY, recall, remember
 
 
 def test_a_saved_prediction_says_the_same(tmp_path: Path) -> None:

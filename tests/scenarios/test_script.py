@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("torch")
 
 from memlens.errors import TargetError, UsageError
-from memlens.scenarios.prediction import Prediction
-from memlens.scenarios.script import Script, predict_script
+from memlens.explanation.prediction import Prediction
+from memlens.scenarios.script.predict_script import Script, predict_script
 
 pytestmark = pytest.mark.torch
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import memlens
-from memlens.scenarios.script import Script, predict_script
+from memlens.scenarios.script.predict_script import Script, predict_script
 
 pytestmark = [pytest.mark.torch, pytest.mark.shared, pytest.mark.slow]
 MIB = 2**20

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from memlens.errors import TargetError
-from memlens.scenarios.twin import KEPT_BYTES, twin
+from memlens.scenarios.weightless_copy import KEPT_BYTES, twin
 
 pytestmark = pytest.mark.torch
 

@@ -16,8 +16,7 @@ import pytest
 
 pytest.importorskip("torch")  # the room imports it; the rules themselves do not
 
-from memlens.simulation.rules import convolution
-from memlens.simulation.rules.convolution import Convolution, Workspace, workspace
+from memlens.simulation.rules.convolution.workspace import DIRECTIONS, Convolution, Workspace, workspace
 from memlens.units import MIB
 
 pytestmark = pytest.mark.torch
@@ -174,7 +173,7 @@ def test_the_largest_of_resnet50() -> None:
     largest = max(
         conv(A100, direction, c=c, k=k, size=size, kernel=kernel, stride=stride).expected_bytes
         for c, k, size, kernel, stride in shapes
-        for direction in convolution.DIRECTIONS
+        for direction in DIRECTIONS
     )
     assert largest / MIB == pytest.approx(156, rel=0.06)
 
@@ -194,7 +193,7 @@ def test_the_rule_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(call)
         return Workspace(7, 7, 7, "asked")
 
-    monkeypatch.setattr(convolution, "choose", answer)
+    monkeypatch.setattr("memlens.simulation.rules.convolution.workspace.choose", answer)
     assert conv(A100).rule == "asked"
     assert asked[0].kind == "3x3"
 

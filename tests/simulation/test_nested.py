@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from memlens.simulation.nested import tensors_in
+from memlens.simulation.core.tensors_in import tensors_in
 
 pytestmark = pytest.mark.torch
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-import nets
 import torch
+from tests.support import nets
 from torch import nn
 
 from memlens.errors import MemlensError

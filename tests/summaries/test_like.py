@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-import nets
 import torch
+from tests.support import nets
 from torch import nn
 
-from memlens.summaries.like import SUBTRACTED
+from memlens.summaries.other_tools import SUBTRACTED
 from memlens.summaries.summarise import summarise
 from memlens.units import MIB
 

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-import nets
 import torch
+from tests.support import nets
 from torch import nn
 
 from memlens.summaries.rows import CONTRACT

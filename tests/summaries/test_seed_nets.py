@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-import nets
+from tests.support import nets
 
-from memlens.summaries.like import AGAIN, NOT_KEPT, OPERATOR, TWICE
+from memlens.summaries.other_tools import AGAIN, NOT_KEPT, OPERATOR, TWICE
 from memlens.summaries.summarise import summarise
 from memlens.summaries.summary import Summary
 from memlens.units import MIB

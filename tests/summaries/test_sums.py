@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from memlens import predict
+from memlens.explanation.prediction import Prediction
 from memlens.model import Alloc, Category, Free
-from memlens.scenarios.prediction import Prediction
 from memlens.summaries.summarise import summarise
 from memlens.summaries.view import fold
 

@@ -8,18 +8,18 @@ from typing import Any
 
 from memlens.advice import changes  # noqa: F401  # fills the table
 from memlens.advice.batch import fewest_parts, largest
-from memlens.advice.bench import Bench, Outcome, replayed, with_memory
 from memlens.advice.change import TABLE, Change
+from memlens.advice.checkpointing_plan import find_plan
 from memlens.advice.combine import combine
+from memlens.advice.evaluator import Bench, Outcome, replayed, with_memory
 from memlens.advice.facts import Facts
-from memlens.advice.look import Look
-from memlens.advice.plan import find_plan
+from memlens.advice.model_observer import Look
 from memlens.advice.result import Advice, Advised
 from memlens.devices import Gpu, as_gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError
+from memlens.explanation.prediction import Prediction
 from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.inputs import read_inputs
-from memlens.scenarios.prediction import Prediction
 from memlens.scenarios.scenario import make_scenario
 from memlens.scenarios.target import find_target
 from memlens.units import parse_bytes

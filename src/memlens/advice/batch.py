@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from memlens.advice.bench import Bench, Outcome
 from memlens.advice.change import Change
+from memlens.advice.evaluator import Bench, Outcome
 from memlens.advice.facts import Facts
 from memlens.advice.result import LargestBatch
 from memlens.scenarios.scenario import Scenario

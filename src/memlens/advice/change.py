@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memlens.advice.facts import Facts
-from memlens.scenarios.edits import ModelEdit
+from memlens.scenarios.model_edits import ModelEdit
 from memlens.scenarios.scenario import Scenario
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memlens.advice.batch import fewest_parts
-from memlens.advice.bench import Bench, Outcome
 from memlens.advice.change import Change
+from memlens.advice.checkpointing_plan import find_plan
+from memlens.advice.evaluator import Bench, Outcome
 from memlens.advice.facts import Facts
-from memlens.advice.plan import find_plan
 from memlens.advice.result import Combination
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from memlens.devices import Gpu
+from memlens.explanation.prediction import Prediction
 from memlens.model import Category
-from memlens.scenarios.prediction import Prediction
 from memlens.scenarios.scenario import Scenario
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from memlens.scenarios.prediction import Prediction, as_dict
+from memlens.explanation.prediction import Prediction, as_dict
 from memlens.units import format_bytes
 
 SCHEMA = "memlens.advice/1"

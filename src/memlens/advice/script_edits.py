@@ -10,16 +10,16 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from memlens.advice.attention_switch import attention_switch, turn
 from memlens.advice.blocks import checkpoint_these, checkpointing_kind, find_blocks
 from memlens.advice.changes.training import before
 from memlens.advice.shims.eight_bit import AdamW8bit
 from memlens.advice.shims.lora import add_lora
 from memlens.advice.shims.offload import offloaded
-from memlens.advice.switches import attention_switch, turn
 from memlens.scenarios import checkpointing as whole
 
 if TYPE_CHECKING:
-    from memlens.advice.onlooker import Onlooker
+    from memlens.advice.script_observer import Onlooker
 
 ScriptEdit = Callable[["Onlooker", Any], None]
 EDITS: dict[str, ScriptEdit] = {}

@@ -9,19 +9,19 @@ from typing import Any
 import torch
 
 from memlens.advice.advise import DEFAULT_MARGIN, ranked_advice, searched, simulated_card
-from memlens.advice.bench import summed
+from memlens.advice.evaluator import summed
 from memlens.advice.facts import Block, Facts
-from memlens.advice.look import kept_by_module
+from memlens.advice.model_observation import under
+from memlens.advice.model_observer import kept_by_module
 from memlens.advice.result import Advice, Refused
-from memlens.advice.script_bench import ScriptBench, main_model
-from memlens.advice.seen import under
+from memlens.advice.script_evaluator import ScriptBench, main_model
 from memlens.devices import Gpu, as_gpu
 from memlens.errors import UsageError
-from memlens.scenarios.edits import Edits
+from memlens.explanation.prediction import Prediction
+from memlens.scenarios.model_edits import Edits
 from memlens.scenarios.optimizers import NAMES
-from memlens.scenarios.prediction import Prediction
 from memlens.scenarios.scenario import Scenario
-from memlens.scenarios.script import Script
+from memlens.scenarios.script.predict_script import Script
 from memlens.units import parse_bytes
 
 
@@ -40,7 +40,7 @@ def advise_script(
     `batch_arg` names the argument or constant that is its batch size, where no DataLoader has it. Raises
     UsageError where the script trains no model.
 
-    >>> from memlens.scenarios.script import Script
+    >>> from memlens.scenarios.script.predict_script import Script
     >>> advise_script(Script("train.py"), gpu="T4").advice[0].how  # doctest: +SKIP
     'del outputs  # and no list of losses: append loss.item()'
     """

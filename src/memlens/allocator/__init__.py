@@ -2,7 +2,6 @@
 
 from memlens.allocator.blocks import Block, BlockView, SegmentView
 from memlens.allocator.config import AllocatorConfig, from_environment, from_snapshot, parse_config
-from memlens.allocator.fragmentation import PoolUse, pool_use
 from memlens.allocator.oom import DeviceFull, message
 from memlens.allocator.replay import Verification, replay, verify
 from memlens.allocator.simulator import CachingAllocator
@@ -13,14 +12,12 @@ __all__ = [
     "BlockView",
     "CachingAllocator",
     "DeviceFull",
-    "PoolUse",
     "SegmentView",
     "Verification",
     "from_environment",
     "from_snapshot",
     "message",
     "parse_config",
-    "pool_use",
     "replay",
     "verify",
 ]

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from memlens.allocator import driver, release, rules
+from memlens.allocator import grow, release, rules
 from memlens.allocator.blocks import (
     FREE,
     KEY_SHIFT,
@@ -110,7 +110,7 @@ class CachingAllocator:
         index = bisect_left(pool.keys, size << KEY_SHIFT)
         if self._picky:
             index = self._choose(pool, index, size)
-        block = pool.take(index) if index < len(pool.keys) else driver.grow(self, pool, size, requested_bytes)
+        block = pool.take(index) if index < len(pool.keys) else grow.grow(self, pool, size, requested_bytes)
         self._carve(pool, block, size)
         block.state = USED
         block.requested = requested_bytes

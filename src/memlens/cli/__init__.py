@@ -15,10 +15,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         from memlens.cli.main import main
 
         main(arguments)
-    from memlens.measure import early
+    from memlens.measurement.run import fast_start
 
     if sys.argv[1:2] == ["run"]:
-        early.start(sys.argv[2:])
+        fast_start.start(sys.argv[2:])
     try:
         from memlens.cli.main import main
 
@@ -27,5 +27,5 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         import gc
 
         gc.freeze()  # or the interpreter's end would look through all of it once more: 15 ms
-        if early.started is not None:  # nobody took it over: it runs all the same, and its code is ours
-            sys.exit(early.wait_alone(early.started))
+        if fast_start.started is not None:  # nobody took it over: it runs all the same, and its code is ours
+            sys.exit(fast_start.wait_alone(fast_start.started))

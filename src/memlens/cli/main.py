@@ -12,8 +12,8 @@ import click
 from memlens import __version__
 from memlens.errors import MemlensError, MissingExtra
 
-# command -> (module in memlens.cli, one line of help). A new command is a new row here and a module with
-# a click command named `command`.
+# command -> (module in memlens.cli.commands, one line of help). A new command is a new row here and a module
+# with a click command named `command`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("predict", "will it fit, where is the peak, who holds it"),
     "advise": ("advise", "what would make it fit, ranked; the largest batch"),
@@ -42,7 +42,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"memlens.cli.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"memlens.cli.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         return command
 

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import memlens
-from memlens.measure.lines import LineProfiler as _LineProfiler
-from memlens.measure.memit import MemitResult
-from memlens.measure.meters import meter
-from memlens.measure.stopping import StopAbove
-from memlens.measure.usage import memory_usage
+from memlens.measurement.host.memit import MemitResult
+from memlens.measurement.host.memory_usage import memory_usage
+from memlens.measurement.host.meters import meter
+from memlens.measurement.lines.break_above import StopAbove
+from memlens.measurement.lines.profiler import LineProfiler as _LineProfiler
 from memlens.render import lines as render
 from memlens.units import MIB
 

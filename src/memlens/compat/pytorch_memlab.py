@@ -15,9 +15,9 @@ from typing import Any, Protocol, Self
 
 from memlens.errors import UsageError
 from memlens.integrations.reporter import MemReporter
-from memlens.measure import lines
-from memlens.measure.frames import Row, Table
-from memlens.measure.tables import source_lines
+from memlens.measurement.lines import profiler
+from memlens.measurement.lines.frames import Row, Table
+from memlens.measurement.lines.tables import source_lines
 from memlens.units import format_mib
 
 __all__ = [
@@ -54,7 +54,7 @@ class LineProfiler:
         self.target_gpu = target_gpu
         self.columns = tuple(columns)
         self._functions = list(functions)
-        self._profiler: lines.LineProfiler | None = None
+        self._profiler: profiler.LineProfiler | None = None
 
     def add_function(self, function: Callable[..., Any]) -> None:
         """Watch one function more."""
@@ -65,7 +65,9 @@ class LineProfiler:
     def enable(self) -> None:
         """Raises UsageError where no such card answers."""
         if self._profiler is None:
-            self._profiler = lines.LineProfiler(*self._functions, more=_meters(self.target_gpu, self.columns))
+            self._profiler = profiler.LineProfiler(
+                *self._functions, more=_meters(self.target_gpu, self.columns)
+            )
         self._profiler.enable()
 
     def disable(self) -> None:
@@ -96,7 +98,7 @@ class LineProfiler:
                 hint=f"LineProfiler(..., columns={list(shown)})",
             )
         codes = self._profiler.codes if self._profiler is not None else {}
-        wanted = lines.code_of(func) if func is not None else None
+        wanted = profiler.code_of(func) if func is not None else None
         tables = {code: found for code, found in codes.items() if wanted in (None, code) and found}
         return LineRecords(tables, shown)
 
@@ -185,7 +187,7 @@ def _text(figure: int | None, column: str) -> str:
 
 
 def _meters(gpu: int, columns: Sequence[str]) -> list[Any]:
-    from memlens.measure.gpu_meter import counter_meter, gpu_meters
+    from memlens.measurement.lines.gpu_meter import counter_meter, gpu_meters
 
     _, reason = gpu_meters(gpu)
     if reason:

@@ -12,10 +12,10 @@ from typing import Protocol, Self
 
 import torch
 
-from memlens.devices.observers import OBSERVERS
-from memlens.measure.oom import asked_of, collect, device_of, frame_of, is_oom
-from memlens.measure.oom_record import Kept, keep
-from memlens.measure.raises import listen
+from memlens.devices.oom_observers import OBSERVERS
+from memlens.measurement.oom.failure import asked_of, collect, device_of, frame_of, is_oom
+from memlens.measurement.oom.history import Kept, keep
+from memlens.measurement.oom.raised import listen
 from memlens.model.oom import Failure
 from memlens.render import oom as render
 from memlens.units import format_bytes

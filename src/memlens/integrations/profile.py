@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, overload
 
 from memlens.errors import UsageError
-from memlens.measure.lines import CallProfile, code_of, is_profiled_here
-from memlens.measure.meters import backend_name
+from memlens.measurement.host.meters import backend_name
+from memlens.measurement.lines.profiler import CallProfile, code_of, is_profiled_here
 from memlens.render import lines as render
 
 F = TypeVar("F")

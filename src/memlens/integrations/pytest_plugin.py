@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pytest
 
 from memlens.errors import UsageError
-from memlens.measure.meters import Meter, meter
+from memlens.measurement.host.meters import Meter, meter
 from memlens.units import format_bytes, parse_bytes
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from memlens.measure.tensors import TensorWatch
+from memlens.measurement.tensors.watch import TensorWatch
 from memlens.model.tensors import LiveTensor
 from memlens.render import tensors as render
 

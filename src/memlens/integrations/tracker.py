@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from memlens.measure.gaps import measure_gap
-from memlens.measure.tensors import Taken, TensorWatch
+from memlens.measurement.gap import measure_gap
+from memlens.measurement.tensors.watch import Taken, TensorWatch
 from memlens.model.gap import Gap
 from memlens.model.tensors import Look, group
 from memlens.render import tensors as render

@@ -4,6 +4,7 @@ from memlens.model.assumption import Assumption
 from memlens.model.breakdown import Breakdown
 from memlens.model.category import ALLOCATED, Category
 from memlens.model.events import (
+    FIGURES,
     Alloc,
     Event,
     Free,
@@ -15,10 +16,8 @@ from memlens.model.events import (
     Span,
 )
 from memlens.model.site import NOWHERE, Frame, Site
-from memlens.model.summary import Peak, Usage, usage
 from memlens.model.timeline import Timeline
 from memlens.model.trace import Device, Process, Trace
-from memlens.model.usage import FIGURES, Curve, curves, shown, total, unsampled
 
 __all__ = [
     "ALLOCATED",
@@ -28,14 +27,12 @@ __all__ = [
     "Assumption",
     "Breakdown",
     "Category",
-    "Curve",
     "Device",
     "Event",
     "Frame",
     "Free",
     "Mark",
     "OutOfMemory",
-    "Peak",
     "Process",
     "Sample",
     "SegmentAlloc",
@@ -44,10 +41,4 @@ __all__ = [
     "Span",
     "Timeline",
     "Trace",
-    "Usage",
-    "curves",
-    "shown",
-    "total",
-    "unsampled",
-    "usage",
 ]

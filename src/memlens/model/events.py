@@ -83,6 +83,16 @@ class Sample:
     python_bytes: int | None = None  # what Python's own allocators hold (tracemalloc)
 
 
+# what can be drawn: name of the figure -> (field of Sample, words for people)
+FIGURES: dict[str, tuple[str, str]] = {
+    "rss": ("rss_bytes", "resident memory (RSS)"),
+    "pss": ("pss_bytes", "proportional memory (PSS)"),
+    "uss": ("uss_bytes", "private memory (USS)"),
+    "swap": ("swap_bytes", "swapped-out memory"),
+    "gpu": ("gpu_bytes", "GPU memory"),
+    "python": ("python_bytes", "Python's own memory (tracemalloc)"),
+}
+
 Event: TypeAlias = Alloc | Free | SegmentAlloc | SegmentFree | OutOfMemory | Sample
 
 

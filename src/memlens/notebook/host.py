@@ -10,8 +10,8 @@ from IPython.core.error import UsageError as MagicUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from memlens.measure.lines import LineProfiler
-from memlens.measure.memit import MemitResult, memit
+from memlens.measurement.host.memit import MemitResult, memit
+from memlens.measurement.lines.profiler import LineProfiler
 from memlens.render import lines as render
 
 

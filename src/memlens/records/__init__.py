@@ -40,7 +40,7 @@ def load(path: str | Path) -> Trace:
     known, head = _sniff(path)
     if known is not None:
         trace: Trace = import_module(f"memlens.records.{known.module}").load(path)
-        sound = import_module("memlens.records.sound")  # msgspec takes its time to load
+        sound = import_module("memlens.records.validate")  # msgspec takes its time to load
         try:
             sound.check(trace)
         except ValueError as error:  # msgspec's are

@@ -25,7 +25,7 @@ import msgspec
 
 from memlens.errors import RecordError
 from memlens.model import NOWHERE, Assumption, Site, Trace
-from memlens.records import wire
+from memlens.records import record_structs
 
 MAGIC = b"\x93memlens"  # the first byte is no text in any encoding, so that no text file is taken for one
 VERSION = 1
@@ -54,25 +54,25 @@ class Writer:
         self._size = 0
         try:
             self._write(_HEADER.pack(MAGIC, VERSION))
-            self._frame([wire.head(head)])
+            self._frame([record_structs.head(head)])
         except RecordError:
             self._file.close()
             raise
 
-    def add(self, *items: wire.Item) -> None:
+    def add(self, *items: record_structs.Item) -> None:
         """Append records as one frame."""
         if items:
-            self._frame([record for item in items for record in wire.encode(item, self._sites)])
+            self._frame([record for item in items for record in record_structs.encode(item, self._sites)])
 
     def metadata(self, **values: Any) -> None:
         """Add to the trace's metadata, or change it."""
-        self._frame([wire.Metadata(values)])
+        self._frame([record_structs.Metadata(values)])
 
     def close(self) -> None:
         """Mark the record as whole and close it."""
         if not self._file.closed:
             try:
-                self._frame([wire.End()])
+                self._frame([record_structs.End()])
             finally:
                 self._file.close()
 
@@ -132,7 +132,7 @@ def load(path: str | Path) -> Trace:
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     _check_header(path, data)
-    decoder = wire.Decoder()
+    decoder = record_structs.Decoder()
     try:
         for payload in _payloads(path, data):
             decoder.feed(payload)

@@ -18,7 +18,7 @@ from memlens.model import (
     Site,
     Trace,
 )
-from memlens.model.ranges import Ranges, cut
+from memlens.model.address_ranges import Ranges, cut
 from memlens.records.inference import infer_categories
 from memlens.records.snapshot_writer import read_note
 from memlens.records.stacks import Stacks

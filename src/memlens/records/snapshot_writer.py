@@ -24,7 +24,7 @@ from memlens.model import (
     Site,
     Trace,
 )
-from memlens.model.ranges import Ranges, cut
+from memlens.model.address_ranges import Ranges, cut
 from memlens.records.stacks import site_of
 
 NOTE = "memlens "  # how a user_metadata of ours begins

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from memlens.advice.result import Advice, Advised, Combination, LargestBatch
+from memlens.explanation.prediction import short_name
 from memlens.render.prediction import WIDEST, headline, section, subtitle
-from memlens.scenarios.prediction import short_name
 from memlens.units import format_bytes
 
 SAME = "What would help, and leaves the result of training as it is"

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from memlens.explanation.comparison import KINDS, Comparison, Difference
 from memlens.model.category import Category
-from memlens.model.compare import KINDS, Comparison, Difference
 from memlens.units import format_count, format_mib
 
 TITLES = {

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from memlens.errors import MemlensError, MissingExtra, UsageError
-from memlens.model import Curve, Span, Trace, total
-from memlens.model.course import (
+from memlens.explanation.curves import Curve, total
+from memlens.explanation.over_time import (
     ALLOCATED,
     WORDS,
     drawn,
     holds_allocations,
 )
+from memlens.model import Span, Trace
 from memlens.render.plot_allocations import allocations
 from memlens.render.plot_axes import COLOURS, frame, slope_line
 from memlens.units import MIB, format_bytes

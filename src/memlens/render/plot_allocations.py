@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from memlens.errors import UsageError
-from memlens.model import Category, Trace
-from memlens.model.course import (
+from memlens.explanation.over_time import (
     ALLOCATED,
     EVENTS,
     SECONDS,
@@ -22,6 +21,7 @@ from memlens.model.course import (
     place_of,
     places_of,
 )
+from memlens.model import Category, Trace
 from memlens.render.plot_axes import COLOURS, frame, slope_line
 from memlens.render.timeline import subject
 from memlens.units import MIB, format_bytes

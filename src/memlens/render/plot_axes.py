@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memlens.errors import UsageError
-from memlens.model import Curve
+from memlens.explanation.curves import Curve
 from memlens.units import MIB
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#f0e442")  # Okabe and Ito's

@@ -10,9 +10,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from memlens.explanation.prediction import Card, Prediction, short_name, verdict
 from memlens.model import Assumption, Category
 from memlens.render.bars import bar, chart, resample
-from memlens.scenarios.prediction import Card, Prediction, short_name, verdict
 from memlens.units import GIB, format_bytes
 
 if TYPE_CHECKING:

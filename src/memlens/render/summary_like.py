@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlens.render.summary import size, wrapped
-from memlens.summaries.like import Like
+from memlens.summaries.other_tools import Like
 from memlens.summaries.summary import Summary
 from memlens.units import format_count, format_mib
 

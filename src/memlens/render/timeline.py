@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from memlens.model import FIGURES, Curve, Span, Trace, Usage, total
-from memlens.model.course import (
+from memlens.explanation.curves import Curve, total
+from memlens.explanation.over_time import (
     ALLOCATED,
     SECONDS,
     WORDS,
@@ -19,6 +19,8 @@ from memlens.model.course import (
     place_of,
     places_of,
 )
+from memlens.explanation.usage import Usage
+from memlens.model import FIGURES, Span, Trace
 from memlens.units import format_bytes, format_count
 
 BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memlens.allocator import AllocatorConfig
 from memlens.devices import Gpu, all_gpus
+from memlens.explanation.prediction import Card
 from memlens.model import Alloc, Assumption, Category, Trace
-from memlens.scenarios.full_card import needs_more_than, on_a_full_card
-from memlens.scenarios.prediction import Card
+from memlens.scenarios.tight_card import needs_more_than, on_a_full_card
 from memlens.units import format_bytes
 
 # simulated where no card is named: it has the kernels (flash attention, bf16) of the cards in use today

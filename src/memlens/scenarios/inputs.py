@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from memlens.errors import UsageError
-from memlens.scenarios.blame import shape_text
-from memlens.scenarios.names import unknown
+from memlens.scenarios.constructor_names import unknown
+from memlens.scenarios.user_frames import shape_text
 
 DTYPES: dict[str, torch.dtype] = {
     name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)

@@ -13,9 +13,9 @@ from torch.nn import functional
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.model import Assumption
 from memlens.scenarios import userfile
-from memlens.scenarios.blame import last_line, place, shape_text
-from memlens.scenarios.names import unknown
-from memlens.simulation.nested import tensors_in
+from memlens.scenarios.constructor_names import unknown
+from memlens.scenarios.user_frames import last_line, place, shape_text
+from memlens.simulation.core.tensors_in import tensors_in
 
 Loss = Callable[[Any, torch.Tensor | None], torch.Tensor]
 NAMES = ("cross_entropy", "mse", "bce", "sum", "mean")

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from memlens.errors import UsageError
-from memlens.scenarios.names import check_choice, unknown
+from memlens.scenarios.constructor_names import check_choice, unknown
 
 NAMES: dict[str, type[Optimizer]] = {
     name.lower(): value

@@ -12,14 +12,14 @@ import torch.fx.experimental.symbolic_shapes  # with sympy 1.2 s: meta kernels l
 from memlens import __version__
 from memlens.devices import Gpu, as_gpu, find_gpu
 from memlens.errors import MemlensError, TargetError
-from memlens.scenarios.blame import last_line, place
+from memlens.explanation.prediction import Prediction
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
-from memlens.scenarios.conclusion import conclude
+from memlens.scenarios.finish_prediction import conclude
 from memlens.scenarios.inputs import read_inputs
-from memlens.scenarios.prediction import Prediction
 from memlens.scenarios.scenario import Scenario, make_scenario
 from memlens.scenarios.target import Target, find_target
 from memlens.scenarios.training import Prepared, infer, prepare, train
+from memlens.scenarios.user_frames import last_line, place
 from memlens.simulation import Simulation, simulate
 from memlens.units import parse_bytes
 

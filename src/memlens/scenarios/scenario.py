@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 
 from memlens.errors import UsageError
-from memlens.scenarios.edits import Edits
+from memlens.scenarios.constructor_names import check_choice
 from memlens.scenarios.generation import CACHES
 from memlens.scenarios.inputs import InputSpec
-from memlens.scenarios.names import check_choice
+from memlens.scenarios.model_edits import Edits
 from memlens.scenarios.optimizers import MakeOptimizer, find_optimizer
 
 Mode = Literal["train", "inference"]

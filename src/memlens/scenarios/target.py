@@ -11,10 +11,10 @@ from torch import nn
 
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.model import Assumption
-from memlens.scenarios import userfile, zoo
-from memlens.scenarios.blame import last_line, place
+from memlens.scenarios import model_zoo, userfile
 from memlens.scenarios.inputs import InputSpec, guess_inputs
-from memlens.scenarios.twin import twin
+from memlens.scenarios.user_frames import last_line, place
+from memlens.scenarios.weightless_copy import twin
 
 EXAMPLES = "timm:resnet50, hf:config.json, net.py:make_model or package.module:Net"
 
@@ -45,8 +45,8 @@ def find_target(target: Any, arguments: Mapping[str, Any]) -> Target:
     if not isinstance(target, str):
         return _from_object(target, arguments)
     scheme, colon, rest = target.partition(":")
-    if colon and scheme in zoo.SCHEMES:
-        build = zoo.SCHEMES[scheme](rest, dict(arguments))
+    if colon and scheme in model_zoo.SCHEMES:
+        build = model_zoo.SCHEMES[scheme](rest, dict(arguments))
         return Target(target, lambda: Built(*build()))
     place_, colon, name = target.rpartition(":")
     if not colon:

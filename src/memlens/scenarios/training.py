@@ -21,12 +21,12 @@ from torch.optim import Optimizer
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.model import Assumption, Category
 from memlens.scenarios import checkpointing
-from memlens.scenarios.blame import describe_refusal, last_line, place
 from memlens.scenarios.generation import generate
 from memlens.scenarios.inputs import InputSpec, make_inputs
 from memlens.scenarios.losses import Objective
 from memlens.scenarios.scenario import Scenario
 from memlens.scenarios.target import Target
+from memlens.scenarios.user_frames import describe_refusal, last_line, place
 
 LOOP = Assumption(
     "the usual loop: outputs and loss live until the next step's replace them",

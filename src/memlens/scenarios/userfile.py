@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from memlens.errors import MemlensError, TargetError, UsageError
-from memlens.scenarios.blame import last_line, place
-from memlens.scenarios.names import nearest
+from memlens.scenarios.constructor_names import nearest
+from memlens.scenarios.user_frames import last_line, place
 
 
 def check(place_: str) -> None:

@@ -1,6 +1,6 @@
 """Run PyTorch code on a GPU that is not there."""
 
 from memlens.simulation.context import simulate
-from memlens.simulation.session import Simulation
+from memlens.simulation.core.session import Simulation
 
 __all__ = ["Simulation", "simulate"]

@@ -11,20 +11,21 @@ from collections.abc import Iterator
 
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
 
-import memlens.simulation.tensor_methods  # noqa: F401  # registers what tensors answer
+import memlens.simulation.torch_api.tensor_methods  # noqa: F401  # registers what tensors answer
 from memlens.allocator import from_environment, parse_config
 from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import UsageError
-from memlens.simulation import cuda_api, overrides, rules, threads
-from memlens.simulation.device import DeviceMode
-from memlens.simulation.dispatch import DispatchMode
-from memlens.simulation.guard import undisturbed
-from memlens.simulation.phases import follow, settle
-from memlens.simulation.rules import engine
-from memlens.simulation.session import Simulation
+from memlens.simulation import rules
+from memlens.simulation.core.global_state import undisturbed
+from memlens.simulation.core.phases import follow, settle
+from memlens.simulation.core.session import Simulation
+from memlens.simulation.dispatch import autograd_in_place, dispatcher_kernels
+from memlens.simulation.dispatch.mode import DispatchMode
+from memlens.simulation.torch_api import cuda_module, threads
+from memlens.simulation.torch_api.device import DeviceMode
 
-for _module in pkgutil.iter_modules(rules.__path__):
-    importlib.import_module(f"{rules.__name__}.{_module.name}")
+for _module in pkgutil.walk_packages(rules.__path__, rules.__name__ + "."):
+    importlib.import_module(_module.name)
 
 _active: list[Simulation] = []
 
@@ -78,11 +79,11 @@ def simulate(
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(undisturbed())
-            stack.enter_context(overrides.without_compiler())
-            stack.enter_context(overrides.checkpoints_compare_no_devices())
-            engine.unshared()  # asked once per process, before torch is changed
-            stack.enter_context(cuda_api.installed(cuda_api.replacements(sim, device_mode)))
-            stack.enter_context(overrides.installed(sim))
+            stack.enter_context(dispatcher_kernels.without_compiler())
+            stack.enter_context(dispatcher_kernels.checkpoints_compare_no_devices())
+            autograd_in_place.unshared()  # asked once per process, before torch is changed
+            stack.enter_context(cuda_module.installed(cuda_module.replacements(sim, device_mode)))
+            stack.enter_context(dispatcher_kernels.installed(sim))
             stack.enter_context(follow(sim.phases))
             dispatch_mode = stack.enter_context(DispatchMode(sim))
             stack.enter_context(device_mode)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memlens.scenarios.blame import shape_text
+from memlens.scenarios.user_frames import shape_text
 
 GPU = torch.device("cuda")
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from memlens.simulation.ledger import Storage
+    from memlens.simulation.core.ledger import Storage
 
 Shape = tuple[int, ...]
 Spec = tuple[Shape, torch.dtype]

@@ -12,7 +12,7 @@ from memlens.model import Alloc, Category, Free
 from memlens.summaries.collapse import collapse
 from memlens.summaries.formulas import Formula, formulas_of
 from memlens.summaries.nodes import Node, Saved, Shape, Spec
-from memlens.summaries.record import Recorder
+from memlens.summaries.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,21 +16,21 @@ from memlens.devices import Gpu, as_gpu, find_gpu
 from memlens.errors import TargetError, UsageError
 from memlens.model import Assumption, Category
 from memlens.scenarios.cards import REFERENCE
+from memlens.scenarios.constructor_names import check_choice
 from memlens.scenarios.inputs import InputSpec, make_inputs, read_inputs
-from memlens.scenarios.names import check_choice
 from memlens.scenarios.scenario import Scenario, make_scenario
 from memlens.scenarios.target import Built, Target, find_target
 from memlens.scenarios.training import autocast, check_call, forward, materialise
 from memlens.simulation import simulate
-from memlens.simulation.mixing import is_mix
-from memlens.simulation.nested import tensors_in
+from memlens.simulation.core.device_checks import is_mix
+from memlens.simulation.core.tensors_in import tensors_in
 from memlens.summaries.call import GPU, as_call, batch_bytes, describe, moved
-from memlens.summaries.held import find_held
-from memlens.summaries.like import TOOLS, build_likes
-from memlens.summaries.record import Recorder
+from memlens.summaries.graph_held import find_held
+from memlens.summaries.hooks import watching
+from memlens.summaries.other_tools import TOOLS, build_likes
+from memlens.summaries.recorder import Recorder
 from memlens.summaries.rows import build_rows, build_totals
 from memlens.summaries.summary import Summary
-from memlens.summaries.watch import watching
 
 # training flags, and whether autograd records; "same" leaves the flags as the model has them
 MODES = {"train": (True, True), "inference": (False, False), "eval": (False, True), "same": (None, True)}

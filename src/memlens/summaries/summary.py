@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memlens.model import Assumption
-from memlens.summaries.like import Like
+from memlens.summaries.other_tools import Like
 from memlens.summaries.rows import CONTRACT, Row, Totals
 
 SCHEMA = "memlens.summary/1"

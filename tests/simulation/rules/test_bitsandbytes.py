@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 bitsandbytes = pytest.importorskip("bitsandbytes")
 
-from asked import asked_in  # noqa: E402
+from tests.support.asked import asked_in  # noqa: E402
 
 import memlens  # noqa: E402
 from memlens.units import MIB  # noqa: E402

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from asked import asked, asked_in  # noqa: E402
+from tests.support.asked import asked, asked_in  # noqa: E402
 
 import memlens  # noqa: E402
 from memlens.simulation.rules import cub  # noqa: E402

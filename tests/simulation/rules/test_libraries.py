@@ -7,12 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
-from asked import asked_in  # noqa: E402
+from tests.support.asked import asked_in  # noqa: E402
 
 import memlens  # noqa: E402
 from memlens.model import Alloc, Category, Free  # noqa: E402
 from memlens.model.site import Site  # noqa: E402
-from memlens.simulation.rules.ranges import peaks  # noqa: E402
+from memlens.simulation.rules.uncertain_workspace import peaks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from asked import asked  # noqa: E402
+from tests.support.asked import asked  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -14,7 +14,9 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(autouse=True)
 def no_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out cuBLAS' own workspace, which the first product of each simulation takes."""
-    monkeypatch.setattr("memlens.simulation.session.Simulation.blas_workspace", lambda self, operator: None)
+    monkeypatch.setattr(
+        "memlens.simulation.core.session.Simulation.blas_workspace", lambda self, operator: None
+    )
 
 
 def test_rows_columns_and_slices_are_read_in_place() -> None:

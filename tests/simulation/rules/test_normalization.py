@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
-from asked import asked, asked_in  # noqa: E402
+from tests.support.asked import asked, asked_in  # noqa: E402
 
 import memlens  # noqa: E402
 from memlens.simulation.rules.normalization import gain_partials  # noqa: E402

@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from asked import asked  # noqa: E402
+from tests.support.asked import asked  # noqa: E402
 
-from memlens.simulation.rules.reduction_config import Chip, Reduction  # noqa: E402
+from memlens.simulation.rules.reductions.launch_config import Chip, Reduction  # noqa: E402
 
 pytestmark = pytest.mark.torch
 A100 = Chip(108)

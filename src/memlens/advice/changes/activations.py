@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from torch import nn
 
+from memlens.advice.attention_switch import HOW, turn
 from memlens.advice.blocks import checkpoint_these
 from memlens.advice.change import Change, proposes, with_model_edit
 from memlens.advice.facts import Facts
 from memlens.advice.shims.offload import offloaded
-from memlens.advice.switches import HOW, turn
 from memlens.scenarios.scenario import Scenario
 from memlens.units import format_bytes
 

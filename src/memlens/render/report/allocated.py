@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memlens.allocator import from_snapshot
-from memlens.allocator.cause import Cause, causes
+from memlens.explanation.growth import growth
+from memlens.explanation.oom_cause import Cause, causes
+from memlens.explanation.over_time import phase_at
+from memlens.explanation.prediction import Prediction, build_steps, peak_index, short_name, verdict
+from memlens.explanation.prediction_record import recall
 from memlens.model import Category, OutOfMemory, Timeline, Trace
-from memlens.model.course import phase_at
-from memlens.model.growth import growth
 from memlens.render.prediction import subtitle
 from memlens.render.report import charts
 from memlens.render.report.blocks import (
@@ -25,8 +27,6 @@ from memlens.render.report.blocks import (
     words,
 )
 from memlens.render.report.holders import TOP, holders, unused
-from memlens.scenarios.prediction import Prediction, build_steps, peak_index, short_name, verdict
-from memlens.scenarios.recorded import recall
 from memlens.units import format_bytes, format_count
 
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from memlens.model import Curve, Span, Trace, total
-from memlens.model.course import (
+from memlens.explanation.curves import Curve, total
+from memlens.explanation.over_time import (
     EVENTS,
     STACK,
     Axis,
@@ -19,6 +19,7 @@ from memlens.model.course import (
     place_of,
     places_of,
 )
+from memlens.model import Span, Trace
 from memlens.units import GIB, MIB, format_bytes, format_count
 
 POINTS = 8000  # some three a pixel of a wide screen, and as many again for zooming in

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memlens.allocator import PoolUse, SegmentView, pool_use
+from memlens.allocator import SegmentView
+from memlens.explanation.fragmentation import PoolUse, pool_use
+from memlens.explanation.modules import UNKNOWN, module_of
 from memlens.model import Alloc, Breakdown, Category, Trace
-from memlens.records.modules import UNKNOWN, module_of
 from memlens.render.report.blocks import Block, Cell, Section, Table, count, mib, percent, ranked, words
 from memlens.render.report.strip import strip
 

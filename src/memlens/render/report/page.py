@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memlens import __version__
+from memlens.explanation.over_time import holds_allocations, is_sampled
 from memlens.model import Assumption, SegmentAlloc, Trace
-from memlens.model.course import holds_allocations, is_sampled
 from memlens.render.report import allocated, runs
 from memlens.render.report.blocks import Cell, Head, Page, Prose, Section, Table, mib, words
 from memlens.render.report.holders import TOP

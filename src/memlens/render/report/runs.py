@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from memlens.model import FIGURES, Curve, Peak, Span, Trace, Usage, shown, total, usage
-from memlens.model.course import figure_of
+from memlens.explanation.curves import Curve, shown, total
+from memlens.explanation.over_time import figure_of
+from memlens.explanation.usage import Peak, Usage, usage
+from memlens.model import FIGURES, Span, Trace
 from memlens.model.lines import LineTable
 from memlens.render.lines import columns_of, notes
 from memlens.render.report import charts

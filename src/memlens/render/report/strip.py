@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from memlens.allocator.blocks import SegmentView
-from memlens.allocator.layout import layout
+from memlens.explanation.address_map import layout
 from memlens.model import Category, Trace
 from memlens.render.report.blocks import Strip
 from memlens.units import format_bytes, format_count

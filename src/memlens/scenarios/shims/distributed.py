@@ -17,7 +17,7 @@ from torch import nn
 
 from memlens.errors import UsageError
 from memlens.model import Category
-from memlens.scenarios.frameworks import Shims, shim
+from memlens.scenarios.shims.registry import Shims, shim
 from memlens.units import MIB
 
 FIRST_BUCKET_BYTES = MIB

@@ -10,7 +10,7 @@ import os
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from memlens.scenarios.frameworks import Shims, shim
+from memlens.scenarios.shims.registry import Shims, shim
 
 SAMPLES = 10_000
 FILE_BYTES = 64 << 20  # of a made-up binary file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from memlens.scenarios.frameworks import Shims, shim
+from memlens.scenarios.shims.registry import Shims, shim
 
 ROWS = 64
 WORDS = 2000  # in a text: longer than what models are fed, so that each is cut to its length

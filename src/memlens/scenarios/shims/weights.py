@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from memlens.errors import TargetError
-from memlens.scenarios.frameworks import Shims, shim
+from memlens.scenarios.shims.registry import Shims, shim
 
 WHY = "weights are not read or fetched: their values do not matter for memory"
 

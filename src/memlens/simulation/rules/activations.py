@@ -14,7 +14,7 @@ from torch import Tensor
 from memlens.simulation.rules.registry import composite, operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 _aten = torch.ops.aten
 _WHY = "one kernel on CUDA (ActivationSiluKernel.cu, ActivationMishKernel.cu)"

@@ -14,7 +14,7 @@ from torch import Tensor
 from memlens.simulation.rules.registry import operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 _HALVES = (torch.float16, torch.bfloat16)
 

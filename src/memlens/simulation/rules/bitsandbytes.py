@@ -10,7 +10,7 @@ from torch import Tensor
 from memlens.simulation.rules.registry import library_operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 # rows that the fused kernel takes on every card (`_GEMM_4BIT_CUSTOM_FLOOR_M`, bitsandbytes 0.50,
 # backends/cuda/ops.py); from there to 1,536 rows it depends on the card and the shape, and we take the larger

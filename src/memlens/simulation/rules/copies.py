@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlens.simulation.ledger import CUDA, HOST, PLAIN
+from memlens.simulation.core.ledger import CUDA, HOST, PLAIN
+from memlens.simulation.core.session import REAL_HOST_BYTES
 from memlens.simulation.rules.registry import operator
-from memlens.simulation.session import REAL_HOST_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 
 @operator("aten::_to_copy")

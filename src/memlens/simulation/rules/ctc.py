@@ -17,7 +17,7 @@ from memlens.model import Category
 from memlens.simulation.rules.registry import composite, operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 
 @composite(

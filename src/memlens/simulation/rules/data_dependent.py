@@ -17,7 +17,7 @@ from memlens.model import Assumption, Category
 from memlens.simulation.rules.registry import fallback, operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 _aten = torch.ops.aten
 

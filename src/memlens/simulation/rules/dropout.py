@@ -16,7 +16,7 @@ from memlens.simulation.rules.registry import composite
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 
 @composite("aten::dropout", why="CUDA fuses it into native_dropout: the output and a bool mask, nothing else")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from memlens.simulation.rules.registry import fallback
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 
 @fallback(

@@ -10,7 +10,7 @@ from torch import Tensor
 from memlens.simulation.rules.registry import operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 _ALIGNED_BYTES = 16  # rows of the output begin at multiples of it (ATen/native/GroupedMMUtils.h)
 

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from memlens.simulation.rules import cub
-from memlens.simulation.rules.reductions import argument
+from memlens.simulation.rules.reductions.operators import argument
 from memlens.simulation.rules.registry import scratch
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 Steps = list[tuple[int, ...]]
 INT64 = 8

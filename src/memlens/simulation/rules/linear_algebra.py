@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from memlens.simulation.rules.indexing import copy_unless_contiguous
-from memlens.simulation.rules.ranges import take
 from memlens.simulation.rules.registry import operator, scratch
+from memlens.simulation.rules.uncertain_workspace import take
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 MOST_MATRICES = (
     4  # syevd asks for 2 n**2 and some n, gesvd for 3 n and up, geqrf for n times a block of columns

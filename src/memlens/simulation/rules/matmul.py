@@ -14,7 +14,7 @@ from torch import Tensor
 from memlens.simulation.rules.registry import scratch
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 
 def copy_of_matrix(matrix: Tensor) -> int:

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from memlens.model import Category
 from memlens.simulation.rules.indexing import copy_unless_contiguous
-from memlens.simulation.rules.reductions import argument, reduction_bytes
+from memlens.simulation.rules.reductions.operators import argument, reduction_bytes
 from memlens.simulation.rules.registry import composite, find_operator, operator, scratch
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 Steps = list[tuple[int, ...]]
 # LaunchGammaBetaBackwardCUDAKernel: partial sums over blocks of rows above this many rows

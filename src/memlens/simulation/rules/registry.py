@@ -30,7 +30,7 @@ from torch._ops import OpOverload
 from memlens.model import Category
 
 if TYPE_CHECKING:
-    from memlens.simulation.session import Simulation
+    from memlens.simulation.core.session import Simulation
 
 F = TypeVar("F", bound=Callable[..., Any])
 Arguments = tuple[Any, ...]

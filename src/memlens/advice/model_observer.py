@@ -1,0 +1,71 @@
+"""Looks at a model while the scenario runs as it is: what `Seen` sees, and the scenario's own side of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from torch import nn
+
+from memlens.advice.facts import Block, Facts, Head
+from memlens.advice.model_observation import Seen, under
+from memlens.devices import Gpu
+from memlens.explanation.prediction import Prediction
+from memlens.model import Alloc, Category, Free, Trace
+from memlens.scenarios.scenario import Scenario
+from memlens.scenarios.training import Prepared
+
+
+class Look:
+    """Called with the model on the device before it runs; `facts()` afterwards."""
+
+    def __init__(self) -> None:
+        self.prepared: Prepared | None = None
+        self.seen: Seen | None = None
+
+    def __call__(self, sim: Any, prepared: Prepared) -> None:
+        self.prepared, self.seen = prepared, Seen(sim, prepared.model)
+        sim.watch = self.seen.operator
+
+    def facts(self, scenario: Scenario, base: Prediction, gpu: Gpu) -> Facts:
+        """What was seen, once the run is over."""
+        assert self.prepared is not None
+        assert self.seen is not None
+        prepared, found = self.prepared, self.seen.facts()
+        del found["rows"], found["dtype"]
+        kept = kept_by_module(base.trace)
+        blocks = tuple(Block(path, under(kept, path), flops) for path, flops in found.pop("blocks"))
+        return Facts(
+            scenario=scenario, base=base, gpu=gpu, dtype=prepared.dtype, blocks=blocks,
+            kept_bytes=sum(kept.values()), fixed_batch=any(spec.batched for spec in prepared.specs),
+            head=head(self.seen, prepared), in_place=tuple(found.pop("in_place")), **found,
+        )  # fmt: skip
+
+
+def head(seen: Seen, prepared: Prepared) -> Head | None:
+    """The layer that makes the scores of a large vocabulary, where its loss could take it over."""
+    named: dict[str, nn.Module] = dict(seen.model.named_modules())
+    loss = prepared.objective.name
+    if not seen.logits_of or loss not in ("cross_entropy", "output.loss"):
+        return None
+    inside = loss == "output.loss"
+    if inside and not hasattr(seen.model, "loss_function"):
+        return None
+    return Head(seen.logits_of, named[seen.logits_of].out_features, inside)
+
+
+def kept_by_module(trace: Trace) -> dict[str, int]:
+    """Bytes that forward of the last step left for its backward, by the module that made them."""
+    starts = [mark.index for mark in trace.marks if mark.name == "backward"]
+    if not starts:
+        return {}
+    kept: defaultdict[str, int] = defaultdict(int)
+    living: dict[int, Alloc] = {}
+    for event in trace.events[: starts[-1]]:
+        if isinstance(event, Alloc) and event.category is Category.ACTIVATION:
+            living[event.id] = event
+        elif isinstance(event, Free):
+            living.pop(event.id, None)
+    for alloc in living.values():
+        kept[alloc.site.module or ""] += alloc.bytes
+    return kept

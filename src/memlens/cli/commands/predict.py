@@ -1,0 +1,190 @@
+"""`memlens predict`: will it fit, where is the peak, who holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from memlens.cli.options import SCRIPT_OPTIONS, check_target, shared
+from memlens.cli.output import check_output, print_page
+from memlens.errors import UsageError
+
+if TYPE_CHECKING:
+    from memlens.explanation.prediction import Prediction
+
+EXAMPLE = """
+\b
+memlens predict timm:resnet50 --batch-size 64 --gpu 4090
+memlens predict net.py:make_model --model-arg width=64 --input 3x224x224 --gpu "RTX 3060 12GB"
+memlens predict hf:config.json --seq-len 4096 --precision bf16 --optimizer adamw --memory 80GiB
+memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
+"""
+
+
+@click.command(
+    epilog=EXAMPLE,
+    short_help="will it fit, where is the peak, who holds it",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: which cards it fits.")
+@shared("--memory", "--batch-size", "--input", "--seq-len")
+@click.option("--prompt-tokens", type=int, help="The same for generation: tokens of the prompt.")
+@click.option("--new-tokens", type=int, help="With --mode inference: generate so many tokens (hf:).")
+@click.option("--cache", default="dynamic", show_default=True, help="Of generation: dynamic or static.")
+@shared("--mode", "--optimizer", "--optimizer-arg", "--precision", "--loss", "--accumulate")
+@click.option(
+    "--grad-checkpointing", is_flag=True, help="Recompute blocks in backward instead of keeping them."
+)
+@click.option(
+    "--steps", default=2, show_default=True, help="Steps to simulate; the peak settles in the second."
+)
+@shared("--alloc-conf", "--model-arg")
+@shared("--max-seconds", "--synthetic", "--host-memory")
+@click.option("--allow-writes", is_flag=True, help="Of a script: let it write files where it wants.")
+@click.option("--show-output", is_flag=True, help="Of a script: show what it printed, on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write a file: .json, .txt, .html (a page), .memlens (every event), .pickle (a torch snapshot).",
+)
+@shared("--force")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    target: str,
+    arguments: tuple[str, ...],
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+    **options: Any,
+) -> int:
+    """Predict the GPU memory of training or running TARGET, without a GPU.
+
+    TARGET is timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, where the
+    object is an nn.Module, a class or a function that makes one; or a training script, run unchanged, with
+    its own ARGUMENTS after --.
+
+    Exit code 0: it fits (or no card was named). 1: it does not. 2: the call is wrong.
+    """
+    check_output(output, force, ENDINGS)
+    given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    if check_target(target, arguments, given, "predict"):
+        prediction = run_script(target, arguments, **options)
+    else:
+        prediction = run(target, **{k: v for k, v in options.items() if k not in SCRIPT_OPTIONS})
+    write(prediction, as_json, output)
+    return 1 if prediction.fits is False else 0
+
+
+ENDINGS = (".json", ".txt", ".html", ".memlens", ".pickle")
+
+
+def run_script(
+    target: str,
+    arguments: tuple[str, ...],
+    *,
+    host_memory: str | None,
+    allow_writes: bool,
+    **options: Any,
+) -> Prediction:
+    """Predict a script, and show its progress on stderr."""
+    from memlens.cli.progress import Progress
+    from memlens.units import parse_bytes
+
+    with Progress() as progress:
+        progress("loading PyTorch")
+        from memlens import predict  # noqa: F401 - says which extra is missing, if one is
+        from memlens.scenarios.script.predict_script import Script, predict_script
+
+        script = Script(
+            target, arguments, options["steps"], options["max_seconds"],
+            parse_bytes(host_memory) if host_memory else None, options["synthetic"],
+            writes=allow_writes, show_output=options["show_output"],
+        )  # fmt: skip
+        return predict_script(
+            script, gpu=options["gpu"], memory=options["memory"], alloc_conf=options["alloc_conf"],
+            progress=progress,
+        )  # fmt: skip
+
+
+def run(
+    target: str,
+    *,
+    inputs: tuple[str, ...],
+    optimizer_arg: tuple[str, ...],
+    model_arg: tuple[str, ...],
+    optimizer: str,
+    mode: str,
+    seq_len: int | None,
+    prompt_tokens: int | None,
+    **options: Any,
+) -> Prediction:
+    """Call `memlens.predict` with what the options say, and show its progress on stderr."""
+    from memlens.cli.progress import Progress
+
+    if seq_len is not None and prompt_tokens is not None:
+        raise UsageError("--seq-len and --prompt-tokens say the same", hint="leave one of them out")
+    # what the user's code prints must not stand in the middle of the result
+    with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
+        progress("loading PyTorch")
+        from memlens import predict
+        from memlens.scenarios.constructor_names import parse_arguments
+
+        prediction: Prediction = predict(
+            target,
+            inputs=list(inputs) or None,
+            optimizer=optimizer,
+            mode=mode,
+            seq_len=prompt_tokens if seq_len is None else seq_len,
+            optimizer_args=parse_arguments(optimizer_arg, "--optimizer-arg"),
+            model_args=parse_arguments(model_arg, "--model-arg"),
+            progress=progress,
+            **options,
+        )
+    return prediction
+
+
+def as_file(prediction: Prediction, ending: str) -> bytes:
+    """The prediction in the format that a file's ending names."""
+    if ending == ".json":
+        return (json.dumps(prediction.to_dict(), indent=2) + "\n").encode()
+    if ending == ".pickle":
+        from memlens.records.snapshot_writer import dumps
+
+        return dumps(prediction.trace)
+    if ending == ".html":
+        from memlens.render.report import to_html
+
+        return to_html(prediction.trace, prediction.target).encode()
+    from memlens.render.prediction import to_text
+
+    return to_text(prediction, width=100).encode()
+
+
+def write(prediction: Prediction, as_json: bool, output: Path | None) -> None:
+    """To the terminal as people read it, or as JSON; to a file by its ending."""
+    if output is not None:
+        if output.suffix == ".memlens":
+            from memlens.records.native import save
+
+            save(prediction.trace, output)
+        else:
+            output.write_bytes(as_file(prediction, output.suffix))
+        click.echo(f"wrote {output}", err=True)
+    if as_json:
+        click.echo(json.dumps(prediction.to_dict(), indent=2))
+    elif output is None:
+        from memlens.render.prediction import PredictionView
+
+        print_page(PredictionView(prediction))

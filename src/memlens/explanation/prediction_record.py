@@ -1,0 +1,72 @@
+"""A prediction in its own record: what the trace cannot say is kept in its metadata."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from memlens.explanation.prediction import Card, Prediction, build_prediction
+from memlens.model import Trace
+
+KEY = "prediction"
+
+
+class Scenario(msgspec.Struct):
+    """What every scenario says; that of a script leaves the rest out."""
+
+    mode: str
+    precision: str | None
+    optimizer: str
+    steps: int
+
+
+class Loop(Scenario):
+    """What the scenario of a model says besides."""
+
+    batch_size: int
+    inputs: list[str]
+    optimizer_arguments: dict[str, Any]
+    accumulate: int
+    grad_checkpointing: bool
+
+
+class Kept(msgspec.Struct):
+    """What is kept. A record may come from anywhere: what is not like this is no prediction."""
+
+    target: str
+    scenario: dict[str, Any]
+    operators: int
+    elapsed_seconds: float
+    versions: tuple[str, str]
+    asked_for_a_card: bool
+    cards: tuple[Card, ...]
+
+
+def remember(prediction: Prediction) -> Prediction:
+    """Write into the prediction's trace what was asked, so that its record answers as it did."""
+    kept = Kept(
+        prediction.target,
+        prediction.scenario,
+        prediction.operators,
+        prediction.elapsed_seconds,
+        (str(prediction.memlens), str(prediction.torch)),
+        prediction.fits is not None,
+        prediction.cards,
+    )
+    prediction.trace.metadata[KEY] = msgspec.to_builtins(kept)
+    return prediction
+
+
+def recall(trace: Trace) -> Prediction | None:
+    """The prediction that a trace was made for; None for any other trace."""
+    try:
+        kept = msgspec.convert(trace.metadata.get(KEY), Kept)
+        scenario = msgspec.convert(kept.scenario, Scenario)
+        if scenario.mode != "script":
+            msgspec.convert(kept.scenario, Loop)
+    except msgspec.ValidationError:
+        return None
+    said = {name: getattr(kept, name) for name in Kept.__struct_fields__ if name != "cards"}
+    return replace(build_prediction(trace, **said), cards=kept.cards)

@@ -1,1 +1,0 @@
-"""Real runs: lines, processes, tensors."""

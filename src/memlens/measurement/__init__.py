@@ -1,0 +1,1 @@
+"""Real runs: processes, lines, tensors, and the moment when memory runs out."""

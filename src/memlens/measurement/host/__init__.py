@@ -1,0 +1,1 @@
+"""Host memory of this process and of others, from /proc or psutil."""

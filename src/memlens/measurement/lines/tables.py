@@ -1,0 +1,90 @@
+"""From what the tracer counted to a `LineTable` with its source lines."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Sequence
+from types import CodeType
+
+from memlens.measurement.lines.frames import Row, Table
+from memlens.model.lines import Left, LineRow, LineTable
+from memlens.model.tensors import LiveTensor, group
+
+# meter -> which field of a row becomes which field of a `LineRow`
+EXTRA: dict[str, tuple[tuple[str, str], ...]] = {
+    "tracemalloc": (("increment", "python_increment_bytes"), ("peak", "python_peak_bytes")),
+    "gpu allocated": (
+        ("usage", "gpu_usage_bytes"),
+        ("increment", "gpu_increment_bytes"),
+        ("peak", "gpu_peak_bytes"),
+    ),
+    "gpu reserved": (("usage", "gpu_reserved_bytes"),),
+    "gpu tensors": (("increment", "gpu_tensors"),),
+    "gpu left": (),
+}
+
+
+def line_table(tables: Sequence[Table], gpu_note: str = "") -> LineTable:
+    """One function's table: `tables[0]` is the memory asked for, the others fill the extra columns."""
+    main, extra = tables[0], [table for table in tables[1:] if table.gauge.meter.name in EXTRA]
+    code = main.code
+    rows = []
+    for number, source in source_lines(code, set(main.rows)):
+        row = main.rows.get(number)
+        if number == code.co_firstlineno and row is None:
+            rows.append(LineRow(number, source, main.calls, main.start, main.start))
+        else:
+            rows.append(line_row(number, source, row, extra))
+    return LineTable(
+        file=code.co_filename,
+        function=code.co_qualname,
+        first_line=code.co_firstlineno,
+        calls=main.calls,
+        start_bytes=main.start,
+        rows=tuple(rows),
+        backend=main.gauge.meter.name,
+        peaks_are_exact=main.gauge.meter.exact,
+        lines_run=(run := sum(row.count for row in main.rows.values())),
+        lines_read=min(main.reads, run),
+        gpu_note=gpu_note,
+    )
+
+
+def line_row(number: int, source: str, row: Row | None, extra: Sequence[Table]) -> LineRow:
+    if row is None:
+        return LineRow(number, source)
+    more: dict[str, int] = {}
+    left: list[LiveTensor] = []
+    for table in extra:
+        found = table.rows.get(number)
+        if found is not None:
+            more |= {field: getattr(found, part) for part, field in EXTRA[table.gauge.meter.name]}
+            left += getattr(found, "left", ())
+    return LineRow(
+        line=number,
+        source=source,
+        occurrences=row.count,
+        usage_bytes=row.usage,
+        increment_bytes=row.increment,
+        peak_bytes=row.peak,
+        gpu_left=tuple(Left(g.count, g.shape, g.dtype, g.kind, g.bytes) for g in group(left)),
+        **more,
+    )
+
+
+def source_lines(code: CodeType, ran: set[int]) -> list[tuple[int, str]]:
+    """The function's lines with their numbers; from notebook cells too, which are in `linecache`.
+
+    Where the source is not to be had, the lines that ran, without text.
+    """
+    lines = linecache.getlines(code.co_filename)
+    first = code.co_firstlineno
+    if not lines or first > len(lines):
+        return [(number, "") for number in sorted(ran | {first})]
+    if code.co_name == "<module>":
+        own = {line for _, _, line in code.co_lines() if line} | ran
+        return [(number, lines[number - 1].rstrip()) for number in sorted(own) if number <= len(lines)]
+    block = inspect.getblock(lines[first - 1 :])
+    last = max([first + len(block) - 1, *ran])
+    return [(number, lines[number - 1].rstrip()) for number in range(first, min(last, len(lines)) + 1)]

@@ -1,0 +1,1 @@
+"""`memlens run` in its own process: starts a program, samples it and its children, writes the record."""

@@ -1,0 +1,92 @@
+"""Starting a program to be recorded. What records it is loaded while it already runs.
+
+So this file imports little: every program waits for what is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from memlens.measurement.run import fast_start, programs
+
+if TYPE_CHECKING:
+    from memlens.measurement.run.recorder import OpenSink, Recording
+
+CAPTURE = "capture"  # memray's file, in the folder of a run
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to record. `figure` is a key of model.FIGURES; `timeout_s` ends the recording, not the program."""
+
+    interval_s: float = fast_start.INTERVAL_SECONDS
+    figure: str = "rss"
+    include_children: bool = False  # show the sum over processes instead of each
+    timeout_s: float | None = None
+    inside: dict[str, object] = field(default_factory=dict)  # options of bootstrap.py
+    exact: bool = False  # every allocation, through memray
+    bare: bool = False  # start the program as it is, with nothing of ours inside
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A program that runs: where it talks to us, and where memray writes, if it does."""
+
+    program: programs.Program
+    waiter: programs.Waiter
+    started_us: int
+    channel: str
+    capture: str | None
+    seen: list[tuple[int, int]]  # (time, resident bytes) before anybody recorded
+
+
+def record_program(
+    program: programs.Program,
+    settings: Settings,
+    open_sink: OpenSink | None = None,
+    on_tick: Callable[[Recording], None] | None = None,
+    streams: Mapping[str, int] | None = None,
+) -> Recording:
+    """Run a program to its end and record it. Its exit code is the trace's metadata `exit_code`.
+
+    `streams` gives descriptors for its "stdout" and "stderr" where they are not to be ours.
+    """
+    found = fast_start.started
+    with _started(program, settings, streams or {}) as (process, begun_us, folder):
+        from memlens.measurement.run.recorder import watch  # takes 60 ms: the program runs meanwhile
+
+        capture = os.path.join(folder, CAPTURE) if settings.exact else None
+        channel = os.path.join(folder, "channel")
+        seen = found.stop_looking() if found is not None else []
+        started = Started(program, programs.Waiter(process), begun_us, channel, capture, seen)
+        return watch(started, settings, open_sink, on_tick)
+
+
+@contextmanager
+def _started(
+    program: programs.Program, settings: Settings, streams: Mapping[str, int]
+) -> Iterator[tuple[fast_start.Running, int, str]]:
+    """The program, since when it runs, and a folder that is removed in the end."""
+    found, fast_start.started = fast_start.started, None
+    folder = found.folder if found is not None else fast_start.new_folder()
+    try:
+        if found is not None:  # it was started before anything was loaded
+            try:
+                yield found.process, found.begun_us, folder
+            finally:
+                found.signals.restore()
+            return
+        options = {"interval": settings.interval_s, **settings.inside}
+        if settings.exact:
+            options["exact"] = os.path.join(folder, CAPTURE)
+        argv = program.argv(None if settings.bare else options)
+        environment = {**os.environ, fast_start.VARIABLE: os.path.join(folder, "channel")}
+        with programs.started(argv, environment, streams) as process:
+            yield process, time.time_ns() // 1000, folder
+    finally:
+        fast_start.remove_folder(folder)

@@ -1,0 +1,1 @@
+"""The tensors alive in this process, and who holds them."""

@@ -1,0 +1,29 @@
+"""From a simulated run to its prediction: the same end for models and for scripts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from memlens.allocator import AllocatorConfig
+from memlens.devices import Gpu
+from memlens.explanation.prediction import Prediction, build_prediction
+from memlens.explanation.prediction_record import remember
+from memlens.model import Trace
+from memlens.scenarios.cards import cards_for
+from memlens.scenarios.tight_card import needs_more_than, on_a_full_card
+
+
+def conclude(trace: Trace, card: Gpu, config: AllocatorConfig, *, asked: bool, **said: Any) -> Prediction:
+    """What is said of `trace`, which ran on `card`; `said` goes to `build_prediction`.
+
+    Where somebody `asked` for this card, a run that would reserve more than it has is tried on a full one;
+    where nobody did, every card of the catalogue is compared.
+    """
+    if asked and needs_more_than(card, trace.timeline().peak_reserved_bytes):
+        trace = on_a_full_card(trace, card, config) or trace
+    prediction = build_prediction(trace, asked_for_a_card=asked, **said)
+    if not asked:
+        high = prediction.peak.high_process_bytes
+        prediction = replace(prediction, cards=cards_for(trace, card, config, high))
+    return remember(prediction)

@@ -1,0 +1,243 @@
+"""The inside of a script's prediction: `python -m memlens.scenarios.script.child SCRATCH`.
+
+Becomes the script, on a simulated GPU and in a sandbox, and leaves in the scratch folder what was learned:
+`trace.memlens` and `result.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
+
+from memlens.devices import Gpu
+from memlens.measurement.child import bootstrap
+from memlens.model import Mark, Trace
+from memlens.records import native
+from memlens.scenarios.sandbox.limits import OFFLINE, refuse_questions, sandbox
+from memlens.scenarios.script import preload
+from memlens.scenarios.script.constants import compiled
+from memlens.scenarios.script.failure import Complaint, complain
+from memlens.scenarios.script.parent import last_words
+from memlens.scenarios.script.stop_condition import Steps, Stop, counting, precision
+from memlens.scenarios.shims import registry
+from memlens.scenarios.user_frames import whereabouts
+from memlens.simulation import simulate
+from memlens.simulation.core.phases import settle
+from memlens.simulation.core.session import Simulation
+
+GRACE_SECONDS = 5.0  # between asking the script to stop and leaving without its consent
+_PDEATHSIG, _SUBREAPER = 1, 36  # prctl
+
+
+class Inside:
+    """One run of a script: what it needs to be able to leave at any moment."""
+
+    def __init__(self, scratch: str, job: dict[str, Any]) -> None:
+        self.scratch, self.job = scratch, job
+        self.pid = os.getpid()
+        self.name = os.path.basename(job["target"][0])
+        self.started = time.perf_counter()
+        self.lock = threading.Lock()
+        self.left = self.late = False
+        self.where = ""  # where the script was when its time was up
+        self.main = threading.get_ident()
+        self.in_a_thread: BaseException | None = None  # the first error that ended a thread
+        self.steps: Steps
+        self.sim: Simulation
+        self.onlooker: Any = None
+        self.exit = os._exit
+
+    def say(self, text: str) -> None:
+        with open(os.path.join(self.scratch, "progress"), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def run(self) -> None:
+        """The script, until it ends, is stopped, or fails."""
+        job = self.job
+        script = Path(job["target"][0]).resolve()
+        os.environ.update(OFFLINE | job["environment"])  # some libraries look when they are imported
+        self.say(f"importing what {self.name} imports")
+        sys.path.insert(0, str(script.parent))
+        preload.import_libraries(script)
+        del sys.path[0]
+        look_on = named(job["onlooker"])
+        shims = registry.Shims(job)
+        with sandbox(self.scratch, job["host_bytes"], job["writes"]), shims.installed():
+            refuse_questions()
+            with simulate(card_in(job), alloc_conf=job["alloc_conf"]) as sim:
+                self.sim = shims.sim = sim
+                sim.values.unknown_is = job["unknown_is"]
+                self.steps = Steps(sim, job["steps"], self.say)
+                os._exit = self.exited  # type: ignore[assignment]
+                self.watch()
+                self.started = time.perf_counter()
+                self.say(f"running {self.name}")
+                self.onlooker = look_on and look_on(sim, job["changes"])
+                watched = self.onlooker.installed() if self.onlooker else contextlib.nullcontext()
+                with counting(self.steps), watched:
+                    complaint = self.become()
+            self.leave(complaint)
+
+    def become(self) -> Complaint | None:
+        """Be the script; None if it ended well or was stopped."""
+        try:
+            module, code = bootstrap.read_script(self.job["target"])
+            sys.modules["__main__"] = module
+            if self.job["constants"]:
+                code = compiled(Path(code.co_filename).read_bytes(), code.co_filename, self.job["constants"])
+            exec(code, module.__dict__)
+        except Stop:
+            return None
+        except BaseException as error:
+            if self.steps.stopped:
+                return None
+            if isinstance(error, SystemExit) and error.code in (None, 0):
+                return None
+            if os.getpid() != self.pid:
+                self.exit(1)
+            last = self.last_output()
+            traceback.print_exception(error)
+            return complain(error, self.name, self.job["host_bytes"], last, self.job["synthetic"])
+        if os.getpid() != self.pid:
+            self.exit(0)
+        return None
+
+    def last_output(self) -> str:
+        sys.stderr.flush()
+        return last_words(os.path.join(self.scratch, "output"))
+
+    def watch(self) -> None:
+        """Ask the script to stop when its time is up; leave without its consent when it does not."""
+
+        def on_alarm(number: int, frame: Any) -> None:
+            self.where = whereabouts(frame) if self.late else ""
+            self.steps.stop()
+
+        signal.signal(signal.SIGALRM, on_alarm)
+        threading.excepthook = self.thread_failed
+
+        def wait() -> None:
+            time.sleep(max(self.job["max_seconds"] - (time.perf_counter() - self.started), 0))
+            self.late = True
+            signal.pthread_kill(self.main, signal.SIGALRM)
+            time.sleep(GRACE_SECONDS)
+            self.leave(None)
+
+        threading.Thread(target=wait, daemon=True, name="memlens").start()
+
+    def thread_failed(self, failed: Any) -> None:
+        """A thread ended with an error: the script may wait for it for ever."""
+        self.in_a_thread = self.in_a_thread or failed.exc_value
+        threading.__excepthook__(failed)
+
+    def exited(self, status: int) -> None:
+        """What `os._exit` does here: the script may go, with what was learned."""
+        if os.getpid() != self.pid or self.left:
+            self.exit(status)
+        complaint = None
+        if status:
+            complaint = Complaint(f"{self.name} called os._exit({status})")
+        self.leave(complaint)
+
+    def leave(self, complaint: Complaint | None) -> None:
+        """Write what was learned, once, and go, whatever threads or handlers the script has left."""
+        if os.getpid() != self.pid:
+            self.exit(0)
+        with self.lock:
+            if not self.left:
+                self.left = True
+                self.write(complaint)
+        self.exit(0)
+
+    def too_late(self, complaint: Complaint | None) -> Complaint:
+        """Nothing is known of a training script that took no step."""
+        if complaint is None and self.in_a_thread is not None:
+            complaint = complain(self.in_a_thread, self.name, self.job["host_bytes"], "")
+        message = (
+            f"{self.name} took no step of its optimizer in {self.job['max_seconds']:g} seconds{self.where}"
+        )
+        return complaint or Complaint(message, "--max-seconds gives it more time")
+
+    def write(self, complaint: Complaint | None) -> None:
+        sim, steps = self.sim, self.steps
+        end = steps.end if steps.stopped else len(sim.events)
+        settle(sim)
+        trace = sim.trace
+        if self.late and steps.counts and not steps.taken:
+            complaint = self.too_late(complaint)
+        trace.events = trace.events[:end]
+        trace.marks = [mark for mark in trace.marks if mark.index <= end]
+        if steps.stopped and not self.late:
+            name_evaluation(trace)
+        elapsed = time.perf_counter() - self.started
+        result = {
+            "error": complaint._asdict() if complaint else None,
+            "late": self.late,
+            "stopped": steps.stopped,
+            "steps": steps.taken,
+            "optimizers": steps.names,
+            "precision": steps.precision or precision(sim),
+            "operators": sim.operators,
+            "conditions": list(sim.values.conditions),
+            "elapsed_seconds": elapsed,
+            "seen": self.onlooker.seen() if self.onlooker else {},
+        }
+        native.save(trace, os.path.join(self.scratch, "trace.memlens"))
+        path = os.path.join(self.scratch, "result.json")
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            json.dump(result, file)
+        os.rename(path + ".part", path)
+
+
+def named(onlooker: str | None) -> Any:
+    """The class of the onlooker, `module:Class`, loaded before the simulation begins."""
+    if onlooker is None:
+        return None
+    module, _, name = onlooker.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def name_evaluation(trace: Trace) -> None:
+    """What runs after the last optimizer step is no step's forward."""
+    last = max((n for n, mark in enumerate(trace.marks) if mark.name == "optimizer"), default=-1)
+    if last < 0:
+        return
+    trace.marks[last + 1 :] = [
+        Mark("evaluation", mark.index, 0) if mark.name == "forward" else mark
+        for mark in trace.marks[last + 1 :]
+    ]
+
+
+def card_in(job: dict[str, Any]) -> Gpu:
+    """The card as it was before it became json, which knows no tuples."""
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in job["gpu"].items()
+    }
+    return Gpu(**fields)
+
+
+def main() -> None:
+    scratch = sys.argv[1]
+    with open(os.path.join(scratch, "job.json"), encoding="utf-8") as file:
+        job = json.load(file)
+    if sys.platform.startswith("linux"):
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    Inside(scratch, job).run()
+
+
+if __name__ == "__main__":
+    main()

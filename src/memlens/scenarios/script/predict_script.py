@@ -1,0 +1,237 @@
+"""An unmodified training script on a simulated GPU: the outside, which starts it, waits and reads.
+
+The script runs in a process of its own (inside.py), with limits on time, memory and what it may write.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+import memlens
+from memlens.allocator import from_environment, parse_config
+from memlens.devices import Gpu, as_gpu, custom_gpu
+from memlens.errors import MemlensError, TargetError, UsageError
+from memlens.explanation.prediction import Prediction
+from memlens.model import Assumption, Trace
+from memlens.records import native
+from memlens.scenarios import userfile
+from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
+from memlens.scenarios.finish_prediction import conclude
+from memlens.scenarios.script import parent
+from memlens.scenarios.script.leak_per_step import growth
+from memlens.units import parse_bytes
+
+# the other branches of a script get so many times what its first run took
+PATIENCE = 3.0
+# of the memory that is free now, what the script may take by itself
+HOST_SHARE = 0.8
+TORCHRUN = {
+    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script, its arguments, and how far it may go."""
+
+    path: str
+    arguments: tuple[str, ...] = ()
+    steps: int = 2
+    max_seconds: float = 300.0
+    host_memory: int | None = None
+    synthetic: bool = False
+    writes: bool = False
+    show_output: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, int] = field(default_factory=dict)  # that it assigns: other values for them
+    unknown_is: bool = False  # what it reads where it asks for a condition that nobody computed
+    changes: Mapping[str, Any] = field(default_factory=dict)  # for the onlooker: what to change, and how
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A script's run: the prediction, and what the onlooker in its process noted."""
+
+    prediction: Prediction
+    seen: dict[str, Any]
+
+
+def is_script(target: Any) -> bool:
+    """Whether the target is a file to be run as it is, rather than an object in one."""
+    return isinstance(target, str) and target.endswith(".py")
+
+
+def predict_script(
+    script: Script | str,
+    *,
+    gpu: str | Gpu | None = None,
+    memory: str | int | None = None,
+    alloc_conf: str | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Prediction:
+    """How much GPU memory `script` needs, found by running it, unchanged, on a simulated card.
+
+    Nothing is computed, downloaded, or written outside a scratch folder. Raises TargetError with one line
+    where the script fails, and UsageError where the call is wrong.
+
+    >>> from memlens.scenarios.script.predict_script import Script, predict_script
+    >>> predict_script(Script("train.py", ("--epochs", "3")), gpu="T4").fits  # doctest: +SKIP
+    True
+    """
+    script = Script(script) if isinstance(script, str) else script
+    return run_script(script, gpu=gpu, memory=memory, alloc_conf=alloc_conf, progress=progress).prediction
+
+
+def run_script(
+    script: Script,
+    *,
+    gpu: str | Gpu | None = None,
+    memory: str | int | None = None,
+    alloc_conf: str | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+    onlooker: str | None = None,
+) -> Ran:
+    """As `predict_script`. `onlooker` names a class, `module:Class`, that looks on in the script's process.
+
+    It is made with the simulation and `script.changes`; what its `seen()` returns comes back.
+    """
+    if not Path(script.path).is_file():
+        raise userfile.not_a_target(script.path, "train.py")
+    if script.steps < 1 or script.max_seconds <= 0:
+        raise UsageError(f"nothing is learned in {script.steps} steps and {script.max_seconds} seconds")
+    asked = gpu is not None or memory is not None
+    card = card_of(gpu if asked else REFERENCE, parse_bytes(memory) if memory is not None else None)
+    result, trace = _run(script, card, alloc_conf, progress, onlooker)
+    trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
+    trace.assumptions += list(ending(script, result))
+    grows = growth(trace) if result["stopped"] else None
+    trace.assumptions += [grows] if grows is not None else []
+    lines = [line for line in result["conditions"] if not is_installed(line)]
+    if lines and onlooker is None and not script.unknown_is:
+        trace.assumptions.append(the_other_way(script, card, alloc_conf, result, lines, trace, progress))
+    config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
+    prediction = conclude(
+        trace, card, config, asked=asked, target=" ".join([script.path, *script.arguments]),
+        scenario=describe(script, result, alloc_conf), operators=result["operators"],
+        elapsed_seconds=result["elapsed_seconds"], versions=(memlens.__version__, torch.__version__),
+    )  # fmt: skip
+    return Ran(prediction, result["seen"])
+
+
+def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
+    """The card that is simulated: as named, with another memory if that was said, or by its memory only."""
+    card = as_gpu(gpu)
+    if card is None:
+        return custom_gpu(memory_bytes or 0)
+    return replace(card, memory_bytes=memory_bytes) if memory_bytes is not None else card
+
+
+def describe(script: Script, result: dict[str, Any], alloc_conf: str | None) -> dict[str, Any]:
+    """What was run, in words and numbers for json."""
+    return {
+        "mode": "script",
+        "arguments": list(script.arguments),
+        "precision": result["precision"],
+        "optimizer": " and ".join(result["optimizers"]) or "none",
+        "steps": result["steps"],
+        "stopped": result["stopped"],
+        "alloc_conf": alloc_conf,
+    }
+
+
+def ending(script: Script, result: dict[str, Any]) -> Iterator[Assumption]:
+    """What was not seen because the script did not run to its end."""
+    steps = f"{result['steps']} step{'s' if result['steps'] != 1 else ''}"
+    if result["late"]:
+        yield Assumption(
+            f"stopped after {script.max_seconds:g} seconds, with {steps} taken",
+            "what comes later was not seen; --max-seconds gives it more time",
+        )
+    elif result["stopped"]:
+        yield Assumption(
+            f"stopped after {steps}",
+            "what the script does later (an evaluation, a last checkpoint) was not seen; --steps runs more",
+        )
+
+
+def is_installed(line: str) -> bool:
+    """Whether a line is of an installed library, which asks to check its arguments rather than to choose."""
+    return "/site-packages/" in line or "/dist-packages/" in line
+
+
+def the_other_way(
+    script: Script,
+    card: Gpu,
+    alloc_conf: str | None,
+    result: dict[str, Any],
+    lines: list[str],
+    trace: Trace,
+    progress: Callable[[str], None],
+) -> Assumption:
+    """Run it again with every condition true that was taken as false: what that may be more, or less."""
+    named = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
+    what = f"conditions on values that nobody computes are taken as False ({named})"
+    seconds = min(script.max_seconds, PATIENCE * result["elapsed_seconds"] + parent.GRACE_SECONDS)
+    again = replace(script, unknown_is=True, max_seconds=seconds, show_output=False)
+    progress("once more, with the other branches")
+    try:
+        other, seen = _run(again, card, alloc_conf, progress, None)
+    except MemlensError as problem:
+        why = f"the other branches could not be seen ({problem.message}), so they may need more"
+        return Assumption(what, why)
+    if other["late"] or other["steps"] < result["steps"]:
+        return Assumption(
+            what, f"with all of them true it took {other['steps']} steps in {seconds:.0f} seconds"
+        )
+    more = seen.timeline().peak_reserved_bytes - trace.timeline().peak_reserved_bytes
+    return Assumption(what, "it was run once more with all of them true", min(more, 0), max(more, 0))
+
+
+def _run(
+    script: Script,
+    card: Gpu,
+    alloc_conf: str | None,
+    progress: Callable[[str], None],
+    onlooker: str | None,
+) -> tuple[dict[str, Any], Trace]:
+    """Start the inside, wait for it, and read what it left; and again as torchrun would if it asks."""
+    host_bytes = script.host_memory or int(psutil.virtual_memory().available * HOST_SHARE)
+    job = {
+        "target": [script.path, *script.arguments], "gpu": asdict(card),
+        "alloc_conf": alloc_conf, "steps": script.steps, "max_seconds": script.max_seconds,
+        "host_bytes": host_bytes, "writes": script.writes, "environment": dict(script.environment),
+        "synthetic": script.synthetic, "onlooker": onlooker, "changes": dict(script.changes),
+        "constants": dict(script.constants), "unknown_is": script.unknown_is,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
+        ending = parent.execute(job, scratch, script.show_output, progress)
+        result = parent.read_result(scratch)
+        if result is None:
+            message, hint = parent.vanished(script.path, script.max_seconds, ending, scratch)
+            raise TargetError(message, hint=hint)
+        problem = result["error"]
+        if problem is None:
+            trace = native.load(os.path.join(scratch, "trace.memlens"))
+            if not trace.events:
+                names = userfile.names_in(script.path)
+                hint = f"name what makes the model: {names}" if names else "it has to choose 'cuda' by itself"
+                raise TargetError(f"{script.path} put nothing on the GPU", hint=hint)
+            return result, trace
+    if problem["missing_variable"] and not script.environment:
+        result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress, onlooker)
+        trace.assumptions.append(
+            Assumption(
+                "one process of torchrun", f"the script asks for {problem['missing_variable']}; rank 0 of 1"
+            )
+        )
+        return result, trace
+    raise TargetError(problem["message"], hint=problem["hint"])

@@ -1,0 +1,92 @@
+"""Tensors of the host and of the device in one operator: which mixes are legal, and PyTorch's words if not.
+
+CUDA kernels take host tensors without dimensions as numbers, and index tensors of the host; everything else
+must live on one device (c10/core/impl, `common_device_check_failure`; ATen/TensorIterator.cpp).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from memlens.simulation.core.ledger import CUDA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch._ops import OpOverload
+
+    from memlens.simulation.core.ledger import Ledger
+
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+# operators whose host tensors are read on the host
+_MIXES = INDEXING | {"_pack_padded_sequence", "_pack_padded_sequence_backward", "set_", "copy", "_cudnn_rnn"}
+_MIXING_PREFIXES = ("_foreach_", "_fused_", "_amp_", "record_stream", "nested", "_nested")
+
+
+def may_mix(name: str) -> bool:
+    """Whether this operator takes host tensors with dimensions beside tensors of the device."""
+    return name in _MIXES or name.startswith(_MIXING_PREFIXES)
+
+
+def has_host(ledger: Ledger, metas: list[Tensor]) -> bool:
+    """Whether any of these, large host tensors without data, has dimensions."""
+    return any(_device(ledger, tensor) == "cpu" and tensor.dim() > 0 for tensor in metas)
+
+
+def check_indices(ledger: Ledger, args: tuple[Any, ...]) -> None:
+    """A tensor of the host is indexed on the host."""
+    indices = args[1] if isinstance(args[1], (list, tuple)) else ()
+    on_device = any(isinstance(i, Tensor) and _device(ledger, i) != "cpu" for i in indices)
+    if _device(ledger, args[0]) == "cpu" and on_device:
+        raise RuntimeError(
+            "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+        )
+
+
+def refuse(ledger: Ledger, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what CUDA raises for a host tensor that is no number."""
+    name = func._schema.name.removeprefix("aten::")
+    if torch.Tag.pointwise in func.tags:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+        )
+    argument = next(arg for arg, t in _tensors(func, args, kwargs) if _device(ledger, t) == "cpu" and t.dim())
+    raise RuntimeError(
+        f"Expected all tensors to be on the same device, but got {argument} is on cpu, different from other "
+        f"tensors on cuda:0 (when checking argument in method wrapper_CUDA_{name})"
+    )
+
+
+def check_convolution(ledger: Ledger, args: tuple[Any, ...]) -> None:
+    """Input, weight and bias of a convolution live on one device (ATen/native/Convolution.cpp)."""
+    kinds = [_type(ledger, tensor) for tensor in args[:3] if tensor is not None]
+    for word, kind in zip(("weight", "bias"), kinds[1:], strict=False):
+        if kind != kinds[0]:
+            raise RuntimeError(f"Input type ({kinds[0]}) and {word} type ({kind}) should be the same")
+
+
+def is_mix(error: BaseException | None) -> bool:
+    """Whether an error is one of these: tensors of the host and of the device met."""
+    phrases = ("on the same device", "type (torch.cuda.")
+    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
+
+
+def _device(ledger: Ledger, tensor: Tensor) -> str:
+    entry = ledger.of(tensor) if tensor.is_meta else None
+    return "cuda:0" if entry is not None and entry.device is CUDA else "cpu"
+
+
+def _type(ledger: Ledger, tensor: Tensor) -> str:
+    kind = tensor.type().replace("torch.meta.", "torch.")
+    return kind.replace("torch.", "torch.cuda.") if _device(ledger, tensor) != "cpu" else kind
+
+
+def _tensors(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    names = [argument.name for argument in func._schema.arguments]
+    for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, Tensor):
+                yield name, item

@@ -1,0 +1,204 @@
+"""What code gets when it reads a device value that nobody computed.
+
+A small tensor that came from the host, or was made of whole numbers, keeps its data until something writes to
+it; simple operators on such data are computed too, so reading the result gives the truth. Anything else gets
+a stand-in, and the simulation says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from memlens.model import Assumption
+
+if TYPE_CHECKING:
+    from memlens.simulation.core.ledger import Storage
+    from memlens.simulation.core.session import Simulation
+
+# operators whose result on small known data is computed, so that code which asks gets the truth
+FOLLOWED = set(
+    """
+    eq ne lt le gt ge logical_not logical_and logical_or logical_xor bitwise_not bitwise_and
+    bitwise_or any all sum max min amax amin argmax argmin cumsum prod add sub rsub mul div
+    floor_divide remainder neg _is_all_true abs clamp clamp_min clamp_max maximum minimum clone cat
+    stack where masked_fill index_select index gather flip roll repeat tril triu sort arange full
+    scalar_tensor isin nonzero _unique2 unique_consecutive masked_select bincount ones zeros
+    ones_like zeros_like full_like new_ones new_zeros new_full ceil floor
+    """.split()
+)
+# of these, those that take only their input's shape, and what they fill with (None: the last argument)
+_TEMPLATES = {
+    "ones_like": 1,
+    "zeros_like": 0,
+    "new_ones": 1,
+    "new_zeros": 0,
+    "full_like": None,
+    "new_full": None,
+}
+# distributions ask it whether their parameters are valid: taken to be true
+_LIKELY = {"_is_all_true"}
+# of answers that are taken to be true, these are true as well
+_STAY_TRUE = {
+    "all",
+    "any",
+    "logical_and",
+    "bitwise_and",
+    "logical_or",
+    "bitwise_or",
+    "view",
+    "select",
+    "clone",
+}
+KEPT_BYTES = 64 * 1024  # host tensors up to this size keep their data when they are uploaded
+STAND_INS = {"float": 1.0, "int": 1}
+
+
+class Values:
+    """Real data of simulated tensors where it is known, and the stand-ins that were handed out."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.sim = simulation
+        self.known = 0
+        self.likely: dict[int, Storage | None] = {}  # storages of answers that are taken to be true
+        self.unknown_is = False  # what a condition that nobody computed reads as
+        self.conditions: dict[str, None] = {}  # the lines that read one, in order
+        self._told: set[str] = set()
+
+    def remember(self, tensor: Tensor, real: Tensor) -> None:
+        """`tensor` was copied from `real`, a host tensor with data."""
+        entry = self.sim.ledger.of(tensor)
+        if entry is not None and real.numel() * real.element_size() <= KEPT_BYTES:
+            entry.value = real.detach().clone()
+            self.known += 1
+
+    def forget(self, tensor: Tensor) -> None:
+        """`tensor` was written to: its data is no longer known."""
+        entry = self.sim.ledger.of(tensor)
+        if entry is not None and entry.value is not None:
+            entry.value = None
+            self.known -= 1
+
+    def known_value(self, tensor: Tensor) -> Tensor | None:
+        """The data of `tensor` where it is known: a real host tensor, or one whose data was followed."""
+        if not tensor.is_meta:
+            return tensor
+        entry = self.sim.ledger.of(tensor)
+        kept = None if entry is None else entry.value
+        if kept is None or kept.dtype != tensor.dtype or not kept.is_contiguous():
+            return None
+        if tensor.storage_offset() + _extent(tensor) > kept.numel():
+            return None
+        return torch.as_strided(kept, tensor.shape, tensor.stride(), tensor.storage_offset()).clone()
+
+    def worth_following(self, name: str, first: Tensor) -> bool:
+        """Whether an operator on `first` may have a known result: asked of every operator, so briefly."""
+        entry = self.sim.ledger.storages.get(first.untyped_storage()._cdata)
+        if entry is None:
+            return False
+        if entry.value is not None or name in _TEMPLATES or name in _LIKELY:
+            return True
+        return bool(self.likely) and self.likely.get(entry.key) is entry
+
+    def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """Compute a small operator on data that is known, so that its result is known too."""
+        first = out[0] if isinstance(out, (tuple, list)) else out
+        if not isinstance(first, Tensor) or first.numel() * first.element_size() > KEPT_BYTES:
+            return
+        name = func.overloadpacket.__name__
+        if name in _TEMPLATES:
+            number = _TEMPLATES[name]
+            self.filled(first, args[-1] if number is None else number)
+            return
+        seen: list[Tensor] = []
+        real_args = self._real(args, seen)
+        real_kwargs = {name: self._real(value, seen) for name, value in kwargs.items()}
+        if real_args is None or any(v is None and kwargs[n] is not None for n, v in real_kwargs.items()):
+            if name in _LIKELY or (name in _STAY_TRUE and all(self.is_likely(t) for t in seen)):
+                self.take_as_true(first)
+            return
+        if not seen and (first.dtype.is_floating_point or first.dtype.is_complex):
+            return  # made from nothing: only integers and masks decide where code goes
+        if "device" in real_kwargs:
+            real_kwargs["device"] = torch.device("cpu")
+        try:
+            real = func(*real_args, **real_kwargs)
+        except (RuntimeError, IndexError):
+            return  # what a kernel would do with such data is not ours to say
+        pairs = zip(out, real, strict=True) if isinstance(out, (tuple, list)) else ((out, real),)
+        for made, data in pairs:
+            if isinstance(made, Tensor) and made.is_contiguous() and made.shape == data.shape:
+                self.remember(made, data)
+
+    def filled(self, tensor: Tensor, value: Any) -> None:
+        """`tensor` was filled with one number: remembered for integers and masks that own their storage."""
+        if tensor.dtype.is_floating_point or tensor.dtype.is_complex or isinstance(value, Tensor):
+            return
+        nbytes = tensor.numel() * tensor.element_size()
+        if nbytes <= KEPT_BYTES and tensor.is_meta and tensor.untyped_storage().nbytes() == nbytes:
+            self.remember(tensor, torch.full(tensor.shape, value, dtype=tensor.dtype))
+
+    def _real(self, value: Any, seen: list[Tensor]) -> Any:
+        """`value` with data in place of tensors; None where some tensor's data is not known."""
+        if isinstance(value, Tensor):
+            found = self.known_value(value)
+            seen.append(value)
+            return found
+        if type(value) in (tuple, list):
+            items = [self._real(item, seen) for item in value]
+            if any(new is None and old is not None for new, old in zip(items, value, strict=True)):
+                return None
+            return type(value)(items)
+        return value
+
+    def read(self, tensor: Tensor) -> Tensor:
+        """A real host tensor of `tensor`'s shape: its data where known, else the stand-in."""
+        known = self.known_value(tensor)
+        if known is not None:
+            return known
+        value = self.stand_in(tensor)
+        self._tell(value)
+        return torch.full(tensor.shape, value, dtype=tensor.dtype)
+
+    def take_as_true(self, tensor: Tensor) -> None:
+        """An answer that nobody computed, and that any healthy run would find true."""
+        entry = self.sim.ledger.of(tensor)
+        if entry is not None:
+            self.likely[entry.key] = entry
+
+    def is_likely(self, tensor: Tensor) -> bool:
+        entry = self.sim.ledger.of(tensor)  # an address may have been used again since
+        return entry is not None and self.likely.get(entry.key) is entry
+
+    def stand_in(self, tensor: Tensor) -> Any:
+        dtype = tensor.dtype
+        if dtype is torch.bool:
+            if self.is_likely(tensor):
+                return True
+            self.conditions[self._where()] = None
+            return self.unknown_is
+        return STAND_INS["float" if dtype.is_floating_point or dtype.is_complex else "int"]
+
+    def _where(self) -> str:
+        return self.sim.site("item").where or "an unknown line"
+
+    def _tell(self, value: Any) -> None:
+        where = self._where()
+        if where not in self._told:
+            self._told.add(where)
+            self.sim.assume(
+                Assumption(
+                    f"a value read from the device at {where} is taken to be {value}",
+                    "the simulation computes sizes, not values; code that depends on it may go another way"
+                    + (", which could move the figure by an unknown amount" if value is False else ""),
+                )
+            )
+
+
+def _extent(tensor: Tensor) -> int:
+    """Elements from the first to the last that the tensor reaches."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -1,0 +1,100 @@
+"""Where in the training step the code is, seen from outside: forward, backward, optimizer.
+
+Global module hooks tell when the outermost module runs and which module each allocation belongs to; global
+optimizer hooks tell when a step begins and ends. Scenarios that own the loop mark phases themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optimizers
+
+from memlens.model import Alloc, Category, Free
+
+if TYPE_CHECKING:
+    from memlens.simulation.core.session import Simulation
+
+
+class Phases:
+    """Follows the loop: each method is the body of one hook."""
+
+    def __init__(self, simulation: Simulation, automatic: bool) -> None:
+        self.sim = simulation
+        self.automatic = automatic
+        self._stepped = True  # the optimizer ran since the last forward: the next forward begins a step
+
+    def module_begins(self, module: nn.Module, args: Any) -> None:
+        with torch._C.DisableTorchFunction():
+            outermost = self.sim.attribution.enter(module)
+            if self.sim.elsewhere and not torch.is_grad_enabled():
+                return  # something beside the loop, such as a thread that prepares batches
+            if not outermost or self.sim.phase in ("backward", "optimizer"):
+                return
+            if self.automatic and self.sim.phase != "forward":
+                self.sim.mark("forward", self.sim.step + self._stepped)
+                self._stepped = False
+            self.sim.label_module(module)
+
+    def module_ends(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.sim.attribution.leave()
+
+    def backward_begins(self) -> None:
+        if self.automatic:
+            self.sim.mark("backward")
+
+    def backward_ends(self) -> None:
+        for root in self.sim.attribution.roots():
+            self.sim.label_gradients(root.parameters())
+        if self.automatic:
+            self.sim.mark("after backward")
+
+    def step_begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        for group in optimizer.param_groups:
+            self.sim.label(group["params"], Category.PARAMETER)
+            self.sim.label_gradients(group["params"])
+        if self.automatic:
+            self.sim.mark("optimizer")
+
+    def step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.sim.label_state(optimizer)
+        self._stepped = True
+        if self.automatic:
+            self.sim.mark("inputs")
+
+
+@contextlib.contextmanager
+def follow(phases: Phases) -> Iterator[None]:
+    """Install the hooks, and take every one of them away again."""
+    handles = [
+        hooks.register_module_forward_pre_hook(phases.module_begins),
+        hooks.register_module_forward_hook(phases.module_ends, always_call=True),
+        optimizers.register_optimizer_step_pre_hook(phases.step_begins),
+        optimizers.register_optimizer_step_post_hook(phases.step_ends),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def settle(simulation: Simulation) -> None:
+    """Name for good what was only provisional: what forward made and freed before backward was temporary."""
+    trace = simulation.trace
+    freed = {event.id: number for number, event in enumerate(trace.events) if isinstance(event, Free)}
+    backwards = [mark.index for mark in trace.marks if mark.name == "backward"]
+    position = 0
+    for number, event in enumerate(trace.events):
+        if not isinstance(event, Alloc) or event.category is not Category.ACTIVATION:
+            continue
+        while position < len(backwards) and backwards[position] <= number:
+            position += 1
+        kept = position < len(backwards) and freed.get(event.id, len(trace.events)) >= backwards[position]
+        if not kept:
+            event.category = Category.TEMPORARY

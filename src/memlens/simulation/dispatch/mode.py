@@ -1,0 +1,292 @@
+"""Runs operators on metadata and keeps the ledger of what they allocate.
+
+Below autograd every operator arrives here. What it returns is found by asking torch's meta kernel once per
+distinct call (operator, shapes, strides, dtypes, scalars) and from then on from a table: the meta kernels are
+mostly Python and cost some 200 us each, the table some 10.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+
+from memlens.errors import MemlensError, UnsupportedOperator
+from memlens.simulation.core import device_checks
+from memlens.simulation.core.ledger import CUDA, HOST
+from memlens.simulation.dispatch import autograd_in_place
+from memlens.simulation.dispatch.operators import Kind, Operator, look_up
+from memlens.simulation.dispatch.output_cache import META, Recipe, describe, recipe_of
+from memlens.simulation.rules.registry import FALLBACKS, run_composite
+
+if TYPE_CHECKING:
+    from memlens.simulation.core.session import Simulation
+
+_NO_FUNCTION_MODES = torch._C.DisableTorchFunction
+_IN_PLACE_IN_BACKWARD = {autograd_in_place.ACCUMULATES, *autograd_in_place.FILLS}
+_NO_NUMBERS = {"masked_fill", "masked_fill_"}  # their meta kernels refuse a host tensor that is a number
+
+
+class DispatchMode(TorchDispatchMode):
+    """The mode that stands in for CUDA's kernels while a simulation is active."""
+
+    supports_higher_order_operators = True  # to refuse them in our own words
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self.sim = simulation
+        self.ledger = simulation.ledger
+        self._operators: dict[OpOverload, Operator] = {}
+        self._recipes: dict[tuple[Any, ...], Recipe | None] = {}
+        self._valid: set[tuple[Any, ...]] = set()  # in-place calls that torch accepted
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Do not wrap the method below for the compiler: that would import it."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        with self.ledger.lock, _NO_FUNCTION_MODES():
+            for wrapper in filter(is_traceable_wrapper_subclass_type, types):
+                with self:  # a jagged tensor does it with the tensor inside, which is ours again
+                    return wrapper.__torch_dispatch__(func, types, args, kwargs or {})
+            return self.run(func, args, kwargs or {})
+
+    def for_thread(self) -> DispatchMode:
+        """The same mode for another thread: what was learned of operators is shared."""
+        mode = DispatchMode(self.sim)
+        mode._operators, mode._recipes, mode._valid = self._operators, self._recipes, self._valid
+        return mode
+
+    def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sim = self.sim
+        op = self._operators.get(func)
+        if op is None:
+            op = self._operators[func] = look_up(func, sim)
+        if op.replace is not None and (not op.on_device or sim.is_cuda(args[0])):
+            sim.operators += 1
+            out = op.replace(sim, args, kwargs)
+            if sim.watch is not None:
+                sim.watch(func, args, kwargs, out)
+            return out
+        if op.composite:
+            with self:  # only inference mode brings one here undecomposed
+                return run_composite(sim, func, args, kwargs)
+        if func in _IN_PLACE_IN_BACKWARD:
+            node = torch._C._current_autograd_node()
+            if (
+                node is not None
+                and autograd_in_place.called_by_engine(2)
+                and autograd_in_place.in_place(self.ledger, func, args, node)
+            ):
+                if op.scratch is not None and self.ledger.is_cuda(args[0]):
+                    self._scratch(op, args, kwargs, args[0])
+                return args[0]
+        given = args, kwargs
+        metas: list[Tensor] = []
+        reals: list[Tensor] = []
+        key: list[Any] = [func]
+        describe(args, metas, reals, key)
+        if kwargs:
+            describe(kwargs.values(), metas, reals, key)
+            key.extend(kwargs)
+        if not metas:
+            device = kwargs.get("device") or next((a for a in args if type(a) is torch.device), None)
+            if device is not None and device.type == "cuda":  # past the mode that makes it meta, from C++
+                raise UnsupportedOperator(
+                    f"{func} makes a tensor on the device that is not simulated (nested or sparse)",
+                    hint="use padded tensors, or layout=torch.jagged, to estimate it",
+                )
+            if device is None or device.type != "meta":
+                return func(*args, **kwargs)
+            target = sim.factory_target()
+        else:
+            target = self._target(metas)
+            if target is CUDA and (reals or self.ledger.host_bytes):
+                self._check_devices(func, op, args, kwargs, metas, reals)
+            if reals:
+                args, kwargs = self._lift(func, op, args, kwargs, reals)
+        sim.operators += 1
+        try:
+            out = self._execute(func, op, args, kwargs, tuple(key), target, metas)
+        except torch.OutOfMemoryError:
+            raise  # a frame that had it in a variable would be in its traceback: a cycle that keeps tensors
+        except RuntimeError as error:
+            out = self._fall_back(func, op, given, error)
+        if sim.watch is not None:
+            sim.watch(func, args, kwargs, out)
+        return out
+
+    def _check_devices(
+        self,
+        func: OpOverload,
+        op: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        metas: list[Tensor],
+        reals: list[Tensor],
+    ) -> None:
+        if op.mixes:
+            if op.name in device_checks.INDEXING:
+                device_checks.check_indices(self.ledger, args)
+        elif any(real.dim() for real in reals) or device_checks.has_host(self.ledger, metas):
+            device_checks.refuse(self.ledger, func, args, kwargs)
+
+    def _fall_back(self, func: OpOverload, op: Operator, given: tuple[Any, Any], error: RuntimeError) -> Any:
+        """The meta kernel gave up, for the size depends on data: a rule may know it, or a bound."""
+        rule = FALLBACKS.get(func.name())
+        if rule is None:
+            if isinstance(error, NotImplementedError) or "INTERNAL ASSERT" in str(error):
+                raise _unsupported(func, self.sim, error) from error
+            raise error
+        out = rule(self.sim, *given)
+        if op.follows:
+            self.sim.values.follow(func, *given, out)
+        return out
+
+    def _execute(
+        self,
+        func: OpOverload,
+        op: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: tuple[Any, ...],
+        target: str | None,
+        metas: list[Tensor],
+    ) -> Any:
+        kind, sim = op.kind, self.sim
+        if kind is not Kind.FRESH:
+            sim.attribution.remember(op.name)  # its backward may allocate where it did not
+        if kind is Kind.VIEW:
+            return func(*args, **kwargs)
+        if kind is Kind.FRESH:
+            recipe = self._recipes.get(key)
+            if recipe is not None:
+                out = recipe.build()
+            else:
+                out = func(*args, **kwargs)
+                self._recipes[key] = recipe_of(out, metas)
+            if target is not None:
+                self._adopt(out, target, op)
+                if op.follows and (not metas or sim.values.worth_following(op.name, metas[0])):
+                    sim.values.follow(func, args, kwargs, out)
+        elif kind is Kind.INPLACE:
+            if key in self._valid or op.lists:
+                out = args[0] if func._schema.returns else None
+            else:
+                out = func(*args, **kwargs)
+                self._valid.add(key)
+            self._written(args[0])
+            if op.fills:
+                sim.values.filled(args[0], args[1] if len(args) > 1 else 0)
+        else:
+            out = func(*args, **kwargs)
+            self._resized(metas, out, target, op)
+            self._written(out)
+        if target is CUDA and (op.scratch is not None or op.uses_blas):
+            self._scratch(op, args, kwargs, out)
+        return out
+
+    def _target(self, metas: list[Tensor]) -> str | None:
+        """Where the outputs live: on the device if any input does, else on the host, else nowhere known."""
+        storages = self.ledger.storages
+        target = None
+        for tensor in metas:
+            entry = storages.get(tensor.untyped_storage()._cdata)
+            if entry is not None:
+                if entry.device is CUDA:
+                    return CUDA
+                target = HOST
+        return target
+
+    def _lift(
+        self,
+        func: OpOverload,
+        op: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reals: list[Tensor],
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Host tensors with real data meet tensors without: give them meta twins for this call."""
+        if op.name not in _NO_NUMBERS and all(real.dim() == 0 for real in reals):
+            return args, kwargs
+        twins = {id(real): _twin(real) for real in reals if real.dim() > 0 or op.name in _NO_NUMBERS}
+
+        def swap(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return twins.get(id(value), value)
+            if type(value) in (list, tuple):
+                return type(value)(swap(item) for item in value)
+            return value
+
+        return swap(args), {name: swap(value) for name, value in kwargs.items()}
+
+    def _adopt(self, out: Any, target: str, op: Operator) -> None:
+        if isinstance(out, Tensor):
+            outputs: Any = (out,)
+        elif isinstance(out, (tuple, list)):
+            outputs = out
+        else:
+            return
+        sim, storages = self.sim, self.ledger.storages
+        node = torch._C._current_autograd_node()
+        site = sim.attribution.site(op.name, node)
+        sequence = -1 if node is None else node._sequence_nr()
+        for tensor in outputs:
+            if isinstance(tensor, Tensor) and tensor.is_meta:
+                storage = tensor.untyped_storage()
+                if storage._cdata not in storages:
+                    self.ledger.adopt(storage, target, sim.category(), site, sim.stream, sequence)
+
+    def _written(self, first: Any) -> None:
+        if not self.sim.values.known:
+            return
+        for tensor in first if isinstance(first, (list, tuple)) else (first,):
+            if isinstance(tensor, Tensor) and tensor.is_meta:
+                self.sim.values.forget(tensor)
+
+    def _resized(self, metas: list[Tensor], out: Any, target: str | None, op: Operator) -> None:
+        """After an operator that may have resized its arguments: settle the ledger with what is there now."""
+        if target is not None:
+            self._adopt(out, target, op)
+            self._adopt(metas, target, op)
+        for tensor in metas:
+            storage = tensor.untyped_storage()
+            entry = self.ledger.storages.get(storage._cdata)
+            if entry is not None and entry.nbytes != storage.nbytes():
+                self.ledger.resized(entry, storage.nbytes(), self.sim.site(op.name), self.sim.stream)
+
+    def _scratch(self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        sim = self.sim
+        if op.uses_blas:
+            sim.blas_workspace(op.name)
+        if op.scratch is None:
+            return
+        sizes = op.scratch.sizes(sim, args, kwargs, out)
+        if not sizes:
+            return
+        site = sim.site(op.name)
+        steps: Any = sizes if type(sizes) is list else [(sizes,) if isinstance(sizes, int) else sizes]
+        for step in steps:
+            frees = [self.ledger.scratch(size, op.scratch.category, site, sim.stream) for size in step]
+            for free in reversed(frees):
+                free()
+
+
+def _twin(real: Tensor) -> Tensor:
+    return torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=META)
+
+
+def _unsupported(func: OpOverload, sim: Simulation, error: Exception) -> MemlensError:
+    site = sim.site(func._schema.name)
+    at = f" at {site.where}" if site.where else ""
+    why = str(error).splitlines()[0].partition(". ")[0]
+    return UnsupportedOperator(
+        f"{func} has no rule for a device that is not there{at}: {why}",
+        hint="its output depends on data or on a GPU kernel; run this part outside the simulation",
+    )

@@ -1,0 +1,1 @@
+"""Attention on CUDA: which kernel runs, and what it allocates."""

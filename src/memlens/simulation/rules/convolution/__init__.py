@@ -1,0 +1,1 @@
+"""Convolutions on CUDA: layouts, copies, and the scratch memory that cuDNN chooses."""

@@ -1,0 +1,1 @@
+"""Sums, norms, extrema and their kin on CUDA: how they are launched, and the scratch memory that follows."""

@@ -1,0 +1,171 @@
+"""What sums, norms, extrema and their kin allocate beside their results on CUDA.
+
+Three things: a copy in the type of the result where the kernel has none for the pair (`make_reduction` in
+ATen/native/ReduceOpsUtils.h; float16 and bfloat16 to float32 is read directly), the staging buffer and the
+semaphores of a reduction over several blocks (`reduction_config`), and what composed operators keep.
+
+What is accumulated and how wide a load is, are template arguments of the kernels, read from the symbols of
+torch 2.14.1's libtorch_cuda.so: a load takes 8 elements of 16 bits in sum and mean, 2 elements in var and
+std, else 4.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from memlens.simulation.rules.reductions.launch_config import (
+    INT_MAX,
+    THREADS_PER_MULTIPROCESSOR,
+    Chip,
+    Reduction,
+)
+from memlens.simulation.rules.registry import scratch
+
+if TYPE_CHECKING:
+    from memlens.simulation.core.session import Simulation
+
+Sizes = tuple[int, ...]
+_HALVES = (torch.float16, torch.bfloat16)
+_SPLIT = "Reduce.cuh splits a long reduction over blocks, which meet in a staging buffer"
+
+
+@lru_cache(maxsize=64)
+def _chip(multiprocessors: int, capability: tuple[int, int]) -> Chip:
+    return Chip(multiprocessors, THREADS_PER_MULTIPROCESSOR.get(capability, 2048))
+
+
+def reduction_bytes(
+    sim: Simulation,
+    source: Tensor,
+    dims: Any,
+    out: torch.dtype,
+    *,
+    value_bytes: int | None = None,
+    vector: int = 4,
+    casts: bool = True,
+) -> Sizes:
+    """Scratch of reducing `source` over `dims` (an int, a list, or None and empty for all) into `out`.
+
+    `value_bytes`: what is accumulated, by default an element of the input, 4 for 16-bit types. `casts`: an
+    input of another type than `out` is copied first.
+    """
+    shape, strides, dtype = tuple(source.shape), source.stride(), source.dtype
+    copy = 0
+    if casts and dtype is not out and not (dtype in _HALVES and out is torch.float32):
+        copy = source.numel() * out.itemsize
+        dtype, strides = out, _dense_strides(source)
+    rank = len(shape)
+    listed = (dims,) if isinstance(dims, int) else dims
+    over = tuple(sorted({d % rank for d in listed})) if listed and rank else tuple(range(rank))
+    value = value_bytes or (4 if dtype in _HALVES else dtype.itemsize)
+    # max_reduce_threads: 512, 256 for complex128
+    kernel = Reduction(dtype.itemsize, value, vector, 256 if dtype is torch.complex128 else 512)
+    chip = _chip(sim.gpu.multiprocessors, sim.gpu.compute_capability)
+    found: Sizes = kernel.scratch(shape, strides, over, chip, out.itemsize)
+    if dtype in _HALVES and out is dtype and _reaches_beyond_int(shape, strides, dtype.itemsize):
+        # the parts of such a reduction meet in a buffer of the accumulator's type (AccumulationBuffer)
+        kept = 1
+        for number, size in enumerate(shape):
+            kept *= 1 if number in over else size
+        found = (kept * value, *found)
+    return (copy, *found) if copy else found
+
+
+def _reaches_beyond_int(shape: Sizes, strides: Sizes, item_bytes: int) -> bool:
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) * item_bytes > INT_MAX
+
+
+def _dense_strides(source: Tensor) -> Sizes:
+    """The strides of a copy: the source's own where it has no gaps, else contiguous."""
+    expected = 1
+    for stride, size in sorted(zip(source.stride(), source.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return tuple(torch.empty(source.shape, device="meta").stride())
+        expected *= size
+    return source.stride()
+
+
+def argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str) -> Any:
+    """An operator's argument, by place or by name; None if it was left out."""
+    return args[position] if len(args) > position else kwargs.get(name)
+
+
+@scratch("aten::sum", "aten::sum.dim_IntList", "aten::mean", "aten::mean.dim", why=_SPLIT)
+def sum_and_mean(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+    """Over everything, or over `dim`. Integers and booleans are copied to int64 first."""
+    dims = argument(args, kwargs, 1, "dim")
+    vector = 8 if args[0].dtype in _HALVES and out.dtype in (*_HALVES, torch.float32) else 4
+    return reduction_bytes(sim, args[0], dims, out.dtype, vector=vector)
+
+
+@scratch("aten::prod", "aten::prod.dim_int", "aten::nansum", why=_SPLIT)
+def prod_and_nansum(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+    return reduction_bytes(sim, args[0], argument(args, kwargs, 1, "dim"), out.dtype)
+
+
+@scratch(
+    "aten::linalg_vector_norm",
+    "aten::norm.Scalar",
+    "aten::norm.ScalarOpt_dtype",
+    "aten::norm.ScalarOpt_dim",
+    "aten::norm.ScalarOpt_dim_dtype",
+    why="norms reduce in the wider real type (ReduceNormKernel.cu)",
+)
+def norms(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+    dims = args[2] if len(args) > 2 and isinstance(args[2], (list, tuple)) else kwargs.get("dim")
+    value = 8 if out.dtype is torch.float64 else 4
+    casts = not args[0].is_complex()
+    return reduction_bytes(sim, args[0], dims, out.dtype, value_bytes=value, casts=casts)
+
+
+@scratch(
+    "aten::var.correction",
+    "aten::std.correction",
+    "aten::var_mean.correction",
+    "aten::std_mean.correction",
+    why="Welford's method accumulates mean, sum of squares and two counts (ReduceMomentKernel.cu)",
+)
+def moments(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Sizes:
+    first = out[0] if isinstance(out, (tuple, list)) else out
+    value = 32 if args[0].dtype is torch.float64 else 16
+    dims = argument(args, kwargs, 1, "dim")
+    return reduction_bytes(sim, args[0], dims, first.dtype, value_bytes=value, vector=2)
+
+
+@scratch("aten::amax", "aten::amin", "aten::max", "aten::min", why=_SPLIT)
+def extrema(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+    """float16 is compared in float32, bfloat16 as it is (ReduceMaxValuesKernel.cu)."""
+    item = 4 if args[0].dtype is torch.float16 else args[0].dtype.itemsize
+    return reduction_bytes(sim, args[0], argument(args, kwargs, 1, "dim"), out.dtype, value_bytes=item)
+
+
+@scratch("aten::aminmax", why=_SPLIT)
+def both_extrema(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Sizes:
+    item = 2 * args[0].dtype.itemsize
+    return reduction_bytes(sim, args[0], kwargs.get("dim"), args[0].dtype, value_bytes=item)
+
+
+@scratch("aten::max.dim", "aten::min.dim", "aten::argmax", "aten::argmin", why="a value and its index: 16 B")
+def with_index(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Sizes:
+    dims = argument(args, kwargs, 1, "dim")
+    first = out[0] if isinstance(out, (tuple, list)) else out
+    return reduction_bytes(sim, args[0], dims, first.dtype, value_bytes=16, casts=False)
+
+
+@scratch(
+    "aten::all", "aten::all.dim", "aten::all.dims", "aten::any", "aten::any.dim", "aten::any.dims", why=_SPLIT
+)
+def logic(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+    """The accumulator is one bool (ReduceLogicKernel.cu)."""
+    dims = argument(args, kwargs, 1, "dim")
+    return reduction_bytes(sim, args[0], dims, torch.bool, value_bytes=1, casts=False)
+
+
+@scratch("aten::logsumexp", why="exp(x - max) and the maxima, twice (logsumexp_out_impl in ReduceOps.cpp)")
+def logsumexp(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+    maxima = out.numel() * out.dtype.itemsize
+    return (maxima, maxima, args[0].numel() * out.dtype.itemsize)

@@ -1,0 +1,1 @@
+"""Recurrent layers on CUDA: cuDNN, or fused cells step by step."""

@@ -1,0 +1,1 @@
+"""Tests of memlens; `tests.support` has what they build their data with."""

@@ -1,0 +1,1 @@
+"""Builders of test data, and helpers of several tests."""
