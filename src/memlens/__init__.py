@@ -5,11 +5,33 @@ Public names are resolved when they are first used: `import memlens` loads neith
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # `typing` takes 8 ms to import, and the program of `memlens run` waits
-if TYPE_CHECKING:
-    from typing import Any
-
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # importing `typing` takes 8 ms, and the program of `memlens run` waits for it
+if TYPE_CHECKING:  # what type checkers and editors read; tests/typing compares it with _PUBLIC
+    from memlens.advice.advise import advise as advise
+    from memlens.advice.advise import max_batch_size as max_batch_size
+    from memlens.advice.scripts import advise_script as advise_script
+    from memlens.compat.summary import summary as summary
+    from memlens.errors import MemlensError as MemlensError
+    from memlens.explanation.comparing import compare as compare
+    from memlens.explanation.prediction import Prediction as Prediction
+    from memlens.integrations.oom import on_oom as on_oom
+    from memlens.integrations.profile import profile as profile
+    from memlens.integrations.tracker import MemTracker as MemTracker
+    from memlens.integrations.tracker import track as track
+    from memlens.measurement.child.channel import mark as mark
+    from memlens.measurement.host.memory_usage import memory_usage as memory_usage
+    from memlens.measurement.lines.profiler import LineProfiler as LineProfiler
+    from memlens.measurement.tensors.referrers import who_holds as who_holds
+    from memlens.model import Category as Category
+    from memlens.model import Trace as Trace
+    from memlens.notebook import load_ipython_extension as load_ipython_extension
+    from memlens.records import load as load
+    from memlens.scenarios.predict import predict as predict
+    from memlens.scenarios.script.predict_script import Script as Script
+    from memlens.scenarios.script.predict_script import predict_script as predict_script
+    from memlens.simulation.context import simulate as simulate
 
 # public name -> module that defines it
 _PUBLIC: dict[str, str] = {
@@ -38,24 +60,23 @@ _PUBLIC: dict[str, str] = {
     "who_holds": "memlens.measurement.tensors.referrers",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+if not TYPE_CHECKING:  # a checker that saw __getattr__ would take every name for a public one
+    __all__ = ["__version__", *_PUBLIC]
 
+    def __getattr__(name: str) -> object:
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'memlens' has no attribute {name!r}")
+        import importlib
 
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'memlens' has no attribute {name!r}")
-    import importlib
+        try:
+            module = importlib.import_module(_PUBLIC[name])
+        except ModuleNotFoundError as problem:
+            if problem.name != "torch":
+                raise
+            from memlens.errors import MissingExtra
 
-    try:
-        module = importlib.import_module(_PUBLIC[name])
-    except ModuleNotFoundError as problem:
-        if problem.name != "torch":
-            raise
-        from memlens.errors import MissingExtra
+            raise MissingExtra("torch", "torch", f"memlens.{name}") from problem
+        return getattr(module, name)
 
-        raise MissingExtra("torch", "torch", f"memlens.{name}") from problem
-    return getattr(module, name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        return sorted(__all__)

@@ -64,10 +64,11 @@ class OomRecorder:
         stream: Writable | None,
         callback: Callable[[Failure], object] | None,
     ) -> None:
-        self.folder = Path(folder) if folder is not None else None
-        self.stream, self.callback = stream, callback
+        self.folder: Path | None = Path(folder) if folder is not None else None
+        self.stream: Writable | None = stream
+        self.callback: Callable[[Failure], object] | None = callback
         self.failures: list[Failure] = []
-        self.count = 0
+        self.count: int = 0
         self._history, self._recording = history, False
         self._busy, self._open = False, True
         self._told = 0  # the id of the last error that was explained when it was raised

@@ -19,7 +19,12 @@ from memlens.measurement.host.meters import backend_name
 from memlens.measurement.lines.profiler import CallProfile, code_of, is_profiled_here
 from memlens.render import lines as render
 
-F = TypeVar("F")
+# What can be decorated, and comes back as what it was: a ParamSpec would make a function of a class.
+F = TypeVar(
+    "F",
+    bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | property"
+    " | functools.cached_property[Any] | functools.partialmethod[Any]",
+)
 
 
 class Writable(Protocol):

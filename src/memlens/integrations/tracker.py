@@ -62,9 +62,12 @@ class MemTracker:
         stream: Writable | None = None,
         callback: Callable[[Look], object] | None = None,
     ) -> None:
-        self.detail = frame if isinstance(frame, bool) else detail
-        self.verbose, self.device, self.stream, self.callback = verbose, device, stream, callback
-        self.path = _file(Path(path)) if os.fspath(path) else None
+        self.detail: bool = frame if isinstance(frame, bool) else detail
+        self.verbose: bool = verbose
+        self.device: Device = device
+        self.stream: Writable | None = stream
+        self.callback: Callable[[Look], object] | None = callback
+        self.path: Path | None = _file(Path(path)) if os.fspath(path) else None
         self.last: Look | None = None
         self._watch: TensorWatch | None = None
 

@@ -49,9 +49,11 @@ class LineProfiler:
         include_children: bool = False,
         more: Iterable[Meter] = (),
     ) -> None:
+        self.meters: list[Meter]
+        self.gpu_note: str
         self.meters, self.gpu_note = meters_for(backend, python_level, gpu, include_children, anew=True)
         self.meters += more
-        self.files = frozenset(os.path.abspath(file) for file in files)
+        self.files: frozenset[str] = frozenset(os.path.abspath(file) for file in files)
         self.codes: dict[CodeType, list[Table]] = {}
         self._gauges: list[Gauge] = []
         self._on = 0

@@ -1,0 +1,79 @@
+"""The public names: there, and typed for those who check their code with mypy or an editor."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import memlens
+
+USE = Path(__file__).with_name("use.py")
+
+
+def typed_names(source: str) -> dict[str, str]:
+    """Name -> module of the explicit re-exports (`from a import b as b`) under `if TYPE_CHECKING:`."""
+    blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {
+        alias.name: str(node.module)
+        for node in imports
+        for alias in node.names
+        if alias.asname == alias.name  # without `as` the name is private to a type checker
+    }
+
+
+def test_a_type_checker_reads_the_names_that_are_there() -> None:
+    """The block for type checkers and the table for Python name the same things in the same modules."""
+    assert typed_names(inspect.getsource(memlens)) == memlens._PUBLIC
+
+
+def test_a_forgotten_as_is_found() -> None:
+    """The check, broken once on purpose: an import without `as` exports nothing."""
+    source = "if TYPE_CHECKING:\n    from a import b as b\n    from a import c\n"
+    assert typed_names(source) == {"b": "a"}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", memlens._PUBLIC)
+def test_every_public_name_is_there(name: str) -> None:
+    """Each name is what its module defines, not a module of the same name."""
+    value = getattr(memlens, name)
+    assert callable(value)
+    assert value.__name__ == name
+    assert name in dir(memlens)
+
+
+def test_no_other_name_is_there() -> None:
+    """A slip of the pen is an AttributeError that restates it."""
+    with pytest.raises(AttributeError, match="module 'memlens' has no attribute 'perdict'"):
+        memlens.perdict  # noqa: B018
+
+
+def expected_errors(source: str) -> set[tuple[int, str]]:
+    """Line and code of every `# error: CODE`."""
+    lines = enumerate(source.splitlines(), 1)
+    return {(number, code) for number, line in lines for code in re.findall(r"# error: ([\w-]+)$", line)}
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_mypy_objects_to_wrong_uses_only(tmp_path: Path) -> None:
+    """In a user's own project: errors are exactly the lines that say so, each of the kind it says."""
+    pytest.importorskip("mypy")
+    shutil.copy(USE, tmp_path)
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\nstrict = True\n"
+        "[mypy-torch.*]\nfollow_imports = skip\nfollow_imports_for_stubs = True\n"  # torch takes a minute
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "use.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    errors = re.findall(r"^use\.py:(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE)
+    assert {(int(line), code) for line, code in errors} == expected_errors(USE.read_text()), done.stdout
