@@ -23,7 +23,7 @@ from memlens.cli.main import COMMANDS, cli
 NOT_TYPED = {
     "make": "makes an environment; .ci/run does it",
     "pip": "installs; .ci/run does it",
-    "calibrate": "needs a card: tests/measurement/test_calibration.py",
+    "calibrate": "needs a card: tests/cli/test_calibrate.py",
     "attach": "needs a process of yours: tests/cli/test_attach.py",
 }
 LIBRARIES = {
@@ -145,6 +145,13 @@ def test_every_command_has_a_line_to_copy() -> None:
     assert [name for name in COMMANDS if not help_pages[f"memlens {name} --help"]] == []
     on_pages = {call[1] for page in blocks_of_pages() for call in page.calls if call[0] == "memlens"}
     assert set(COMMANDS) - on_pages == set()
+
+
+def test_every_command_has_tests_under_its_name() -> None:
+    """Module, page and tests of a command have one stem: a newcomer looks there first."""
+    tests = {path.stem.removeprefix("test_") for path in (REPOSITORY / "tests" / "cli").glob("test_*.py")}
+    assert set(COMMANDS) - tests == set()
+    assert {name: module for name, (module, _) in COMMANDS.items() if module != name} == {}
 
 
 @pytest.mark.torch

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("torch")
 
@@ -20,11 +19,10 @@ from benchmarks.gpu.trainings import TRAININGS, predicted
 from torch import nn
 
 import memlens
-from memlens.cli.commands.calibrate import command
 from memlens.devices import find_gpu, usage
 from memlens.devices.calibrated import calibration_file, load_calibrations, save_calibration
 from memlens.devices.usage import DeviceUse
-from memlens.errors import RecordError, UsageError
+from memlens.errors import RecordError
 from memlens.measurement.calibration import calibrate, context_bytes
 
 pytestmark = pytest.mark.torch
@@ -106,28 +104,6 @@ def test_a_file_that_is_none_of_ours(own_directory: Path) -> None:
     calibration_file().write_text('{"schema": "memlens.calibration/1", "cards": {"T4": {}}}')
     with pytest.raises(RecordError, match="no calibration that memlens wrote"):
         find_gpu("T4")
-
-
-def test_the_command(own_directory: Path) -> None:
-    """It measures, keeps, and shows; --dry-run keeps nothing."""
-    with memlens.simulate("T4"):
-        CliRunner().invoke(command, ["--dry-run"], catch_exceptions=False)
-        assert not calibration_file().exists()
-        CliRunner().invoke(command, [], catch_exceptions=False)
-    assert calibration_file().parent == own_directory
-    shown = CliRunner().invoke(command, ["--show"], catch_exceptions=False).output
-    assert "Tesla T4" in shown
-    assert "8,519,680 B a handle" in shown
-    data = json.loads(CliRunner().invoke(command, ["--show", "--json"], catch_exceptions=False).stdout)
-    assert data["cards"]["Tesla T4"]["cublas_workspace_bytes"] == 8_519_680
-
-
-def test_without_a_card() -> None:
-    """There is nothing to calibrate, and the error says what predictions use meanwhile."""
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a card")
-    with pytest.raises(UsageError, match="none answers"):
-        CliRunner().invoke(command, [], catch_exceptions=False)
 
 
 def test_scratch_memory_of_one_call() -> None:
