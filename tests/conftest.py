@@ -13,6 +13,19 @@ REPOSITORY = Path(__file__).parents[1]
 os.environ["MEMLENS_CONFIG_DIR"] = os.devnull
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once how many tests were skipped because the recorded truths are not here."""
+    skipped = terminalreporter.getreports("skipped")
+    count = sum(
+        "shared" in report.keywords and "recorded truths" in str(report.longrepr) for report in skipped
+    )
+    if count:
+        terminalreporter.write_line(
+            f"{count} tests compare with recorded truths, which are not here; $MEMLENS_SHARED says where",
+            yellow=True,
+        )
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The recorded truths beside the checkout, or where $MEMLENS_SHARED says; skips without."""

@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention as sdpa  # noqa: E402
 
 import memlens  # noqa: E402
+from memlens.model.events import Alloc  # noqa: E402
 from memlens.units import KIB, MIB  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -262,18 +263,10 @@ def test_math_computes_halves_in_float32() -> None:
 
 def test_math_in_float64_adds_the_mask_in_place() -> None:
     """Causal: scores, their softmax and the mask's comparison are the peak, with no sum beside them."""
-    with memlens.simulate(gpu="A100 40GB"), torch.no_grad():
-        tensors = _qkv(FP64, grad=False)
-        torch.cuda.memory_allocated()
-        sdpa(*tensors, is_causal=True)
-        largest = [event.bytes for event in _allocations() if event.bytes == 32 * MIB]
+    with memlens.simulate(gpu="A100 40GB") as sim, torch.no_grad():
+        sdpa(*_qkv(FP64, grad=False), is_causal=True)
+    largest = [event for event in sim.trace.events if isinstance(event, Alloc) and event.bytes == 32 * MIB]
     assert len(largest) == 3  # scores, softmax, the result of the safe softmax
-
-
-def _allocations():
-    from memlens.simulation.context import _active
-
-    return [event for event in _active[-1].events if hasattr(event, "category")]
 
 
 def test_attention_under_autocast_takes_the_lower_precision() -> None:
