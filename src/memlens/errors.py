@@ -43,3 +43,7 @@ class TargetError(MemlensError):
 
 class UnsupportedOperator(MemlensError):
     """An operator whose output cannot be known without its data, or without a GPU."""
+
+
+class UncountedTensor(MemlensError):
+    """A tensor on the simulated device whose bytes no figure would count: never a silent zero."""

@@ -31,9 +31,9 @@ def may_mix(name: str) -> bool:
     return name in _MIXES or name.startswith(_MIXING_PREFIXES)
 
 
-def has_host(ledger: Ledger, metas: list[Tensor]) -> bool:
-    """Whether any of these, large host tensors without data, has dimensions."""
-    return any(_device(ledger, tensor) == "cpu" and tensor.dim() > 0 for tensor in metas)
+def is_elsewhere(ledger: Ledger, metas: list[Tensor]) -> bool:
+    """Whether any of these has dimensions and is not on the device: on the host without data, or on meta."""
+    return any(_device(ledger, tensor) != "cuda:0" and tensor.dim() > 0 for tensor in metas)
 
 
 def check_indices(ledger: Ledger, args: tuple[Any, ...]) -> None:
@@ -47,16 +47,21 @@ def check_indices(ledger: Ledger, args: tuple[Any, ...]) -> None:
 
 
 def refuse(ledger: Ledger, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what CUDA raises for a host tensor that is no number."""
+    """Raise what CUDA raises for a tensor of another device that is no number."""
     name = func._schema.name.removeprefix("aten::")
+    argument, device = next(
+        (argument, _device(ledger, tensor))
+        for argument, tensor in _tensors(func, args, kwargs)
+        if _device(ledger, tensor) != "cuda:0" and tensor.dim()
+    )
     if torch.Tag.pointwise in func.tags:
         raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"cuda:0 and {device}!"
         )
-    argument = next(arg for arg, t in _tensors(func, args, kwargs) if _device(ledger, t) == "cpu" and t.dim())
     raise RuntimeError(
-        f"Expected all tensors to be on the same device, but got {argument} is on cpu, different from other "
-        f"tensors on cuda:0 (when checking argument in method wrapper_CUDA_{name})"
+        f"Expected all tensors to be on the same device, but got {argument} is on {device}, different from "
+        f"other tensors on cuda:0 (when checking argument in method wrapper_CUDA_{name})"
     )
 
 
@@ -76,7 +81,7 @@ def is_mix(error: BaseException | None) -> bool:
 
 def _device(ledger: Ledger, tensor: Tensor) -> str:
     entry = ledger.of(tensor) if tensor.is_meta else None
-    return "cuda:0" if entry is not None and entry.device is CUDA else "cpu"
+    return "cpu" if entry is None else "cuda:0" if entry.device is CUDA else entry.device
 
 
 def _type(ledger: Ledger, tensor: Tensor) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CUDA = "cuda"
 HOST = "cpu"
-PLAIN = "meta"  # meta tensors that the user asked for by name: on no device, in no ledger
+PLAIN = "meta"  # meta tensors that the user asked for by name: known, and without memory
 
 
 class Storage(weakref.ref):  # type: ignore[type-arg]
@@ -32,7 +32,7 @@ class Storage(weakref.ref):  # type: ignore[type-arg]
     __slots__ = ("alloc", "block", "device", "key", "nbytes", "node", "pinned", "value")
 
     key: int
-    device: str  # CUDA or HOST
+    device: str  # CUDA, HOST or PLAIN
     nbytes: int
     alloc: Alloc | None
     block: Block | None
@@ -49,6 +49,7 @@ class Ledger:
         self.events = events
         self.storages: dict[int, Storage] = {}
         self.host_bytes = 0
+        self.elsewhere = 0  # storages on the host or on meta: only while there are any can devices be mixed
         self.peak_host_bytes = 0
         self._next_id = 0
         self.closed = False
@@ -56,7 +57,7 @@ class Ledger:
         allocator.on_segment = self._segment
 
     def of(self, tensor: Tensor) -> Storage | None:
-        """What the ledger knows of this tensor's storage; None for real and for plain meta tensors."""
+        """What the ledger knows of this tensor's storage; None for real ones and meta ones made outside."""
         try:
             return self.storages.get(tensor.untyped_storage()._cdata)
         except NotImplementedError:  # torch.func's wrappers and sparse tensors have no storage of their own
@@ -87,9 +88,10 @@ class Ledger:
         entry.node = node
         if device is CUDA:
             self._place(entry, category, site, stream)
-        else:
+        elif device is HOST:
             self.host_bytes += nbytes
             self.peak_host_bytes = max(self.peak_host_bytes, self.host_bytes)
+        self.elsewhere += device is not CUDA
         self.storages[entry.key] = entry
         return entry
 
@@ -102,9 +104,10 @@ class Ledger:
             self._release(entry)
             entry.nbytes = nbytes
             self._place(entry, category, site, stream)
-        else:
+            return
+        if entry.device is HOST:
             self.host_bytes += nbytes - entry.nbytes
-            entry.nbytes = nbytes
+        entry.nbytes = nbytes
 
     def scratch(self, nbytes: int, category: Category, site: Site, stream: int) -> Callable[[], None]:
         """Allocate bytes that belong to no tensor (a kernel's workspace); the returned call frees them."""
@@ -152,7 +155,8 @@ class Ledger:
             if entry.device is CUDA:
                 self._release(entry)
             else:
-                self.host_bytes -= entry.nbytes
+                self.elsewhere -= 1
+                self.host_bytes -= entry.nbytes if entry.device is HOST else 0
 
     def _segment(self, kind: str, address: int, nbytes: int, stream: int, small: bool) -> None:
         if kind in ("alloc", "map"):

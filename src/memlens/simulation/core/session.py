@@ -14,7 +14,7 @@ from memlens.devices import Gpu
 from memlens.model import Assumption, Category, Event, Mark, Site, Trace
 from memlens.simulation.core.attribution import Attribution
 from memlens.simulation.core.known_values import Values
-from memlens.simulation.core.ledger import CUDA, HOST, PLAIN, Ledger
+from memlens.simulation.core.ledger import CUDA, HOST, Ledger
 from memlens.simulation.core.phases import Phases
 from memlens.simulation.core.tensors_in import tensors_in
 
@@ -167,13 +167,12 @@ class Simulation:
 
     # copies between host and device -------------------------------------------------------------------
 
-    def factory_target(self) -> str | None:
-        """Whose a tensor made from nothing is: the device's, the host's, or nobody's (None).
+    def factory_target(self) -> str:
+        """Where a tensor made from nothing lives: CUDA, HOST or PLAIN.
 
         Where nobody said, C++ made it for a simulated tensor it works on, such as the scalar of `where`.
         """
-        target = self.target or CUDA
-        return None if target is PLAIN else target
+        return self.target or CUDA
 
     def create_on(self, target: str | None) -> _Target:
         """A context in which tensors made from nothing belong to `target`."""
@@ -181,6 +180,11 @@ class Simulation:
 
     def is_cuda(self, tensor: Tensor) -> bool:
         return tensor.is_meta and self.ledger.is_cuda(tensor)
+
+    def holds(self, storage: torch.UntypedStorage) -> bool:
+        """Whether this storage is on the device."""
+        entry = self.ledger.storages.get(storage._cdata)
+        return entry is not None and entry.device is CUDA
 
     def is_host(self, tensor: Tensor) -> bool:
         """A host tensor that is too large to be real."""

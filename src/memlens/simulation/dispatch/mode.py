@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 
 from memlens.errors import MemlensError, UnsupportedOperator
 from memlens.simulation.core import device_checks
-from memlens.simulation.core.ledger import CUDA, HOST
+from memlens.simulation.core.ledger import CUDA, PLAIN
+from memlens.simulation.core.uncounted import refuse_uncounted
 from memlens.simulation.dispatch import autograd_in_place
 from memlens.simulation.dispatch.operators import Kind, Operator, look_up
 from memlens.simulation.dispatch.output_cache import META, Recipe, describe, recipe_of
@@ -95,6 +96,7 @@ class DispatchMode(TorchDispatchMode):
         if kwargs:
             describe(kwargs.values(), metas, reals, key)
             key.extend(kwargs)
+        target: str | None
         if not metas:
             device = kwargs.get("device") or next((a for a in args if type(a) is torch.device), None)
             if device is not None and device.type == "cuda":  # past the mode that makes it meta, from C++
@@ -106,8 +108,10 @@ class DispatchMode(TorchDispatchMode):
                 return func(*args, **kwargs)
             target = sim.factory_target()
         else:
-            target = self._target(metas)
-            if target is CUDA and (reals or self.ledger.host_bytes):
+            target = self._target(op, metas)
+            if kwargs.get("device") is not None and sim.target is not None:
+                target = sim.target  # `empty_like(x, device="cuda")`: elsewhere than its argument
+            elif target is CUDA and (reals or self.ledger.elsewhere):
                 self._check_devices(func, op, args, kwargs, metas, reals)
             if reals:
                 args, kwargs = self._lift(func, op, args, kwargs, reals)
@@ -134,7 +138,7 @@ class DispatchMode(TorchDispatchMode):
         if op.mixes:
             if op.name in device_checks.INDEXING:
                 device_checks.check_indices(self.ledger, args)
-        elif any(real.dim() for real in reals) or device_checks.has_host(self.ledger, metas):
+        elif any(real.dim() for real in reals) or device_checks.is_elsewhere(self.ledger, metas):
             device_checks.refuse(self.ledger, func, args, kwargs)
 
     def _fall_back(self, func: OpOverload, op: Operator, given: tuple[Any, Any], error: RuntimeError) -> Any:
@@ -192,16 +196,21 @@ class DispatchMode(TorchDispatchMode):
             self._scratch(op, args, kwargs, out)
         return out
 
-    def _target(self, metas: list[Tensor]) -> str | None:
-        """Where the outputs live: on the device if any input does, else on the host, else nowhere known."""
+    def _target(self, op: Operator, metas: list[Tensor]) -> str | None:
+        """Where the outputs live: where the inputs do, on the device if any does; None if no input is known.
+
+        Raises UncountedTensor where an input on the device meets one that the ledger does not hold.
+        """
         storages = self.ledger.storages
-        target = None
+        target = uncounted = None
         for tensor in metas:
             entry = storages.get(tensor.untyped_storage()._cdata)
-            if entry is not None:
-                if entry.device is CUDA:
-                    return CUDA
-                target = HOST
+            if entry is None:
+                uncounted = tensor
+            elif target is not CUDA and (entry.device is not PLAIN or target is None):
+                target = entry.device
+        if uncounted is not None and target is CUDA:
+            refuse_uncounted(self.sim, uncounted, op.name)
         return target
 
     def _lift(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlens.simulation.core.ledger import CUDA, HOST, PLAIN
+from memlens.simulation.core.ledger import CUDA, HOST
 from memlens.simulation.core.session import REAL_HOST_BYTES
 from memlens.simulation.rules.registry import operator
 
@@ -33,8 +33,9 @@ def to_copy(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         real = sim.values.read(source)
         return torch.ops.aten._to_copy.default(real, **kwargs)
     entry = sim.ledger.of(source) if source.is_meta else None
+    target: str | None
     if device is not None and sim.target is not None:
-        target = None if sim.target is PLAIN else sim.target
+        target = sim.target
     elif entry is not None:
         target = entry.device
     else:

@@ -22,6 +22,7 @@ from memlens.simulation.torch_api import (
     legacy_types,
     multi_gpu,
     save_and_load,
+    storages,
 )
 from memlens.simulation.torch_api.cuda_objects import DeviceContext, Event, Generator, Stream, UseStream
 from memlens.simulation.torch_api.device import as_device, check_index
@@ -236,7 +237,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
 
     table |= autograd.replacements(mode) | save_and_load.replacements(mode) | multi_gpu.replacements(sim)
     table |= attention_calls.replacements(sim) | dlpack.replacements()
-    table |= legacy_types.replacements(mode) | mode.moved.replacements()
+    table |= storages.replacements(sim) | legacy_types.replacements(mode) | mode.moved.replacements()
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch.compile": compile,

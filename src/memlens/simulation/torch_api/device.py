@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as default_device
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 META = torch.device("meta")
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
+_DEVICE = {CUDA: GPU, HOST: CPU, PLAIN: META}  # of what the ledger says
 
 Handler = Callable[["DeviceMode", Any, tuple[Any, ...], dict[str, Any]], Any]
 _HANDLERS: dict[Any, Handler] = {}
@@ -89,8 +91,9 @@ class DeviceMode(TorchFunctionMode):
         """The device that the user's code is told."""
         if not tensor.is_meta:
             return tensor.device
-        entry = self.sim.ledger.of(tensor.values() if tensor.is_nested else tensor)
-        return META if entry is None else GPU if entry.device is CUDA else CPU
+        with torch._C.DisableTorchFunctionSubclass():  # lazy parameters refuse to be asked
+            entry = self.sim.ledger.of(tensor.values() if tensor.is_nested else tensor)
+        return META if entry is None else _DEVICE[entry.device]
 
     def _place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         for value in (*args, *kwargs.values()):
@@ -148,6 +151,10 @@ class DeviceMode(TorchFunctionMode):
         if device.type == "cuda" and tensor.layout not in (torch.strided, torch.jagged):
             raise not_dense(f"a tensor of layout {tensor.layout}")
         to = {name: value for name, value in to.items() if value is not None}
+        if is_lazy(tensor):  # a lazy module's: no shape yet, but a device
+            place = {"cuda": CUDA, "cpu": HOST}.get(device.type, PLAIN)
+            with self.sim.create_on(place):
+                return torch.empty(0, dtype=to.get("dtype", tensor.dtype), device=META)
         if device.type == "cuda":
             return self.sim.upload(tensor, **to)
         if device.type == "cpu":

@@ -15,7 +15,7 @@ from torch.utils import _pytree
 
 from memlens.errors import UsageError
 from memlens.model import Assumption
-from memlens.simulation.core.ledger import CUDA
+from memlens.simulation.core.ledger import CUDA, PLAIN
 from memlens.simulation.torch_api.device import GPU, as_device
 
 if TYPE_CHECKING:
@@ -42,12 +42,17 @@ def replacements(mode: DeviceMode) -> dict[str, Any]:
         )
 
     def load_simulated(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if callable(map_location):
-            return load(f, map_location, *args, **kwargs)
         bound_for_device: set[int] = set()
 
         def place(storage: Any, location: str) -> Any:
-            if _target(map_location, location) == "cuda":
+            if callable(map_location):
+                chosen = map_location(storage, location)
+                if chosen is not None and not mode.sim.holds(chosen):
+                    return chosen
+                target = _target(None, location) if chosen is None else "cuda"
+            else:
+                target = _target(map_location, location)
+            if target == "cuda":
                 bound_for_device.add(storage._cdata)
             return storage
 
@@ -73,7 +78,7 @@ def _holds_simulated(mode: DeviceMode, obj: Any) -> bool:
     tensors = [t for m in leaves if isinstance(m, nn.Module) for t in (*m.parameters(), *m.buffers())]
     tensors += [t for t in leaves if isinstance(t, Tensor)]
     with torch._C.DisableTorchFunction():
-        return any(t.is_meta and mode.sim.ledger.of(t) is not None for t in tensors)
+        return any(mode.sim.is_cuda(t) or mode.sim.is_host(t) for t in tensors)
 
 
 def _moved(mode: DeviceMode, loaded: Any, bound_for_device: set[int]) -> Any:
@@ -87,7 +92,8 @@ def _moved(mode: DeviceMode, loaded: Any, bound_for_device: set[int]) -> Any:
                 return tensor
             key = (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride())
             if tensor.is_meta:
-                if mode.sim.ledger.of(tensor) is None:
+                entry = mode.sim.ledger.of(tensor)
+                if entry is None or entry.device is PLAIN:
                     mode.sim.ledger.adopt(storage, CUDA, site=mode.sim.site("load"))
                 return tensor
             if key not in done:

@@ -89,6 +89,22 @@ def _to(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return func(tensor, dtype if dtype is not None else tensor.dtype, **rest)
 
 
+@handles(torch._C._nn._parse_to)
+def _parse_to(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `module.to(...)` was given: parsed by torch, with the devices that the user means."""
+
+    def meant(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, Tensor):
+            return mode.device_of(value), value.dtype
+        return (as_device(value),) if isinstance(value, int) and not isinstance(value, bool) else (value,)
+
+    tensor = kwargs.pop("tensor", None)
+    given = [part for value in (args if tensor is None else (tensor, *args)) for part in meant(value)]
+    if "device" in kwargs:
+        kwargs["device"] = as_device(kwargs["device"])
+    return func(*given, **kwargs)
+
+
 @handles(Tensor.cuda)
 def _cuda(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     index = args[1] if len(args) > 1 else kwargs.get("device")
