@@ -91,6 +91,7 @@ def simulate(
             if automatic_phases:
                 sim.mark("build", 0)
             yield sim
+            sim.phases.check()
     finally:
         _active.clear()
         for finish in sim.at_end:

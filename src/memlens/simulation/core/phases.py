@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
 from memlens.model import Alloc, Category, Free
+from memlens.simulation.core.uncounted import check_module, check_optimizer
 
 if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
@@ -27,6 +29,7 @@ class Phases:
     def __init__(self, simulation: Simulation, automatic: bool) -> None:
         self.sim = simulation
         self.automatic = automatic
+        self.optimizers: WeakSet[torch.optim.Optimizer] = WeakSet()  # those that made a step
         self._stepped = True  # the optimizer ran since the last forward: the next forward begins a step
 
     def module_begins(self, module: nn.Module, args: Any) -> None:
@@ -55,11 +58,20 @@ class Phases:
             self.sim.mark("after backward")
 
     def step_begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        check_optimizer(self.sim, optimizer)
+        self.optimizers.add(optimizer)
         for group in optimizer.param_groups:
             self.sim.label(group["params"], Category.PARAMETER)
             self.sim.label_gradients(group["params"])
         if self.automatic:
             self.sim.mark("optimizer")
+
+    def check(self) -> None:
+        """At the end: UncountedTensor if a module or optimizer holds something that is not counted."""
+        for root in self.sim.attribution.roots():
+            check_module(self.sim, root)
+        for optimizer in self.optimizers:
+            check_optimizer(self.sim, optimizer)
 
     def step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.sim.label_state(optimizer)

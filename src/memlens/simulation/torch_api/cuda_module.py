@@ -230,6 +230,13 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         sim.assume(Assumption("torch.compile is taken as eager code", why))
         return (lambda function: function) if model is None else model
 
+    group = torch._C._group_tensors_by_device_and_dtype
+
+    def group_by_device(lists: Any, *args: Any) -> Any:
+        """Optimizers make scalars on the device of a group, and C++ would tell them that it is meta."""
+        groups = group(lists, *args).items()
+        return {(mode.device_of(found[0][0][0]), dtype): found for (_, dtype), found in groups}
+
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """A lazy parameter gets its shape; torch's own asks the data that is not there yet for its device."""
         self.data = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
@@ -240,6 +247,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     table |= storages.replacements(sim) | legacy_types.replacements(mode) | mode.moved.replacements()
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
+        "torch._C._group_tensors_by_device_and_dtype": group_by_device,
         "torch.compile": compile,
         "torch.Generator": Generator,
         "torch.set_default_device": set_default_device,
