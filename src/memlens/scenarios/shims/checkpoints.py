@@ -1,4 +1,4 @@
-"""Checkpoints: what has no data is remembered instead of written."""
+"""Checkpoints: what has no data is remembered by the simulation (save_and_load.py), not written."""
 
 from __future__ import annotations
 
@@ -9,19 +9,6 @@ from typing import Any
 from memlens.scenarios.shims.registry import Shims, shim
 from memlens.scenarios.shims.weights import NoWeights
 
-STUB = b"memlens: a checkpoint of a simulated run, without data\n"
-
-
-def detached(torch: Any, value: Any) -> Any:
-    """The structure of `value` with host tensors that have no data behind them."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty(value.shape, dtype=value.dtype)
-    if isinstance(value, dict):
-        return {key: detached(torch, item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(detached(torch, item) for item in value)
-    return value
-
 
 def absent(shims: Shims, path: Any) -> NoWeights:
     """With `--synthetic`: weights whose file is not there."""
@@ -31,37 +18,35 @@ def absent(shims: Shims, path: Any) -> NoWeights:
 
 @shim("torch")
 def checkpoints(shims: Shims, torch: ModuleType) -> dict[str, Any]:
-    """`torch.save` keeps the structure in mind and writes a stub; `torch.load` gives it back."""
-    load = torch.load
+    """Files are opened by Python, so that what is written goes to the scratch folder."""
+    written: set[str] = set()
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if hasattr(f, "write"):
-            f.write(STUB)
+            torch.serialization.save(obj, f, *args, **kwargs)
             return
         with open(f, "wb") as file:
-            file.write(STUB)
-        shims.saved[os.path.abspath(os.fspath(f))] = detached(torch, obj)
+            torch.serialization.save(obj, file, *args, **kwargs)
+        written.add(os.path.abspath(os.fspath(f)))
 
-    def load_again(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        known = None if hasattr(f, "read") else shims.saved.get(os.path.abspath(os.fspath(f)))
-        if known is not None:
-            return known
-        if shims.job["synthetic"] and not hasattr(f, "read") and not os.path.exists(f):
-            return absent(shims, f)
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not hasattr(f, "read"):
-            kwargs.setdefault("mmap", True)  # pages that nobody reads take no memory
-        return load(f, "cpu", *args, **kwargs)
+            if shims.job["synthetic"] and not os.path.exists(f):
+                return absent(shims, f)
+            if os.path.abspath(os.fspath(f)) not in written:
+                kwargs.setdefault("mmap", True)  # pages that nobody reads take no memory
+        return torch.serialization.load(f, map_location, *args, **kwargs)
 
-    return {"save": save, "load": load_again}
+    return {"save": save, "load": load}
 
 
 @shim("safetensors.torch")
 def safetensors(shims: Shims, module: ModuleType) -> dict[str, Any]:
-    """The file that safetensors writes in Rust is a stub in the scratch folder; so is its content."""
+    """The file that safetensors writes in Rust is one of the simulation's; so is its content."""
+    import torch
 
     def serialize(tensors: dict[str, Any], filename: Any, metadata: Any = None) -> None:
-        with open(filename, "wb") as file:
-            file.write(STUB)
+        torch.save(tensors, filename)
 
     def as_they_are(tensors: dict[str, Any], *_: Any) -> dict[str, Any]:
         return dict(tensors)

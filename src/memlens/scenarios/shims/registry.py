@@ -41,7 +41,6 @@ class Shims:
     def __init__(self, job: dict[str, Any]) -> None:
         self.job = job
         self.sim: Any = None
-        self.saved: dict[str, Any] = {}  # path -> what the script saved there
         self._before: list[tuple[Any, str, Any]] = []
         self._done: set[str] = set()
         from memlens.scenarios import shims

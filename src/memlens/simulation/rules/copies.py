@@ -27,7 +27,9 @@ def to_copy(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     to_host = device is not None and device.type == "cpu"
     if not source.is_meta and (device is None or to_host):
         return torch.ops.aten._to_copy.default(source, **kwargs)
-    if to_host and source.numel() * source.element_size() > REAL_HOST_BYTES:
+    # of a host tensor it is the gradient of one that has data (DeviceMode): it has data too, at any size
+    large = to_host and source.numel() * source.element_size() > REAL_HOST_BYTES
+    if large and not sim.is_host(source):
         return _large_on_host(sim, source, kwargs)
     if to_host:
         real = sim.values.read(source)

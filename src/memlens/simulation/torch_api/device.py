@@ -19,6 +19,7 @@ from torch.utils import _device as default_device
 from memlens.errors import UnsupportedOperator, UsageError
 from memlens.simulation.core.ledger import CUDA, HOST, PLAIN
 from memlens.simulation.core.session import REAL_HOST_BYTES
+from memlens.simulation.core.tensors_in import tensors_in
 from memlens.simulation.torch_api.moved_modules import Moved
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class DeviceMode(TorchFunctionMode):
                 with self.sim.create_on(CUDA if device.type == "cuda" else PLAIN):
                     return func(*args, **kwargs)
             return self._on_host(func, args, kwargs)
+        if self.sim.ledger.host_bytes and torch.is_grad_enabled():
+            args, kwargs = self._without_data(args, kwargs)
         if type(func) is types.FunctionType:
             # a function of torch's own in Python: modes are off inside it, so what it makes from nothing
             # belongs where its arguments live
@@ -94,6 +97,24 @@ class DeviceMode(TorchFunctionMode):
         with torch._C.DisableTorchFunctionSubclass():  # lazy parameters refuse to be asked
             entry = self.sim.ledger.of(tensor.values() if tensor.is_nested else tensor)
         return META if entry is None else _DEVICE[entry.device]
+
+    def _without_data(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Small parameters of the host lose their data, differentiably, where they meet large ones without.
+
+        Else their gradient would be one without data, and autograd refuses it: they have data.
+        """
+        if not any(self.sim.is_host(tensor) for tensor in tensors_in((args, kwargs))):
+            return args, kwargs
+
+        def lift(value: Any) -> Any:
+            if type(value) in (list, tuple):
+                return type(value)(map(lift, value))
+            if isinstance(value, Tensor) and not value.is_meta and value.requires_grad:
+                return torch.ops.aten._to_copy.default(value, device=META)
+            return value
+
+        with self.sim.create_on(HOST):
+            return tuple(map(lift, args)), {name: lift(value) for name, value in kwargs.items()}
 
     def _place(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         for value in (*args, *kwargs.values()):
