@@ -58,7 +58,7 @@ class Phases:
             self.sim.mark("after backward")
 
     def step_begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        check_optimizer(self.sim, optimizer)
+        check_optimizer(self.sim, optimizer, self.sim.site("step").where)
         self.optimizers.add(optimizer)
         for group in optimizer.param_groups:
             self.sim.label(group["params"], Category.PARAMETER)

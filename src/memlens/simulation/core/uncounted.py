@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
 
 
-def refuse_uncounted(sim: Simulation, tensor: Tensor, reader: str) -> None:
-    """Raise UncountedTensor for a tensor without an entry in the ledger; what has no bytes may pass."""
+def refuse_uncounted(tensor: Tensor, reader: str, where: str) -> None:
+    """Raise UncountedTensor for a tensor without an entry in the ledger; what has no bytes may pass.
+
+    `reader` is the operator or object that uses it, `where` the user's line or empty.
+    """
     nbytes = tensor.untyped_storage().nbytes()
     if nbytes == 0:
         return
-    where = sim.site(reader).where
     raise UncountedTensor(
         f"{reader}{f' at {where}' if where else ''} uses a tensor of {format_bytes(nbytes)} "
         f"(shape {tuple(tensor.shape)}, {tensor.dtype}) that was never put on the simulated device: "
@@ -36,23 +38,23 @@ def refuse_uncounted(sim: Simulation, tensor: Tensor, reader: str) -> None:
     )
 
 
-def check_parameters(sim: Simulation, parameters: Iterable[Tensor], owner: str) -> None:
+def _check(sim: Simulation, parameters: Iterable[Tensor], owner: str, where: str = "") -> None:
     """Raise UncountedTensor where a parameter or its gradient has no data and is not in the ledger."""
     with torch._C.DisableTorchFunction():
         for parameter in parameters:
             for tensor in (parameter, parameter.grad):
                 if tensor is not None and tensor.is_meta and sim.ledger.of(tensor) is None:
-                    refuse_uncounted(sim, tensor, owner)
+                    refuse_uncounted(tensor, owner, where)
 
 
 def check_module(sim: Simulation, module: nn.Module) -> None:
     """The same for everything that a module holds."""
     name = type(module).__name__
-    check_parameters(sim, module.parameters(), f"a parameter of {name}")
-    check_parameters(sim, module.buffers(), f"a buffer of {name}")
+    _check(sim, module.parameters(), f"a parameter of {name}")
+    _check(sim, module.buffers(), f"a buffer of {name}")
 
 
-def check_optimizer(sim: Simulation, optimizer: torch.optim.Optimizer) -> None:
+def check_optimizer(sim: Simulation, optimizer: torch.optim.Optimizer, where: str = "") -> None:
     """The same for the parameters that an optimizer holds."""
     for group in optimizer.param_groups:
-        check_parameters(sim, group["params"], type(optimizer).__name__)
+        _check(sim, group["params"], type(optimizer).__name__, where)

@@ -210,7 +210,7 @@ class DispatchMode(TorchDispatchMode):
             elif target is not CUDA and (entry.device is not PLAIN or target is None):
                 target = entry.device
         if uncounted is not None and target is CUDA:
-            refuse_uncounted(self.sim, uncounted, op.name)
+            refuse_uncounted(uncounted, op.name, self.sim.site(op.name).where)
         return target
 
     def _lift(
