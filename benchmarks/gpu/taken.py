@@ -18,7 +18,7 @@ from benchmarks.accuracy.page import percent, spread
 from benchmarks.gpu.trainings import TRAININGS, predicted
 from memlens.devices import custom_gpu, find_gpu
 from memlens.devices.calibrated import Calibration
-from memlens.devices.lookup import cublas_workspace_bytes
+from memlens.devices.generations import generation_of
 from memlens.errors import RecordError, UsageError
 from memlens.units import GIB, MIB, format_count
 
@@ -55,7 +55,7 @@ def catalogue(found: dict[str, Any]) -> str:
         sizes = ", ".join(f"{size / MIB:g}" for size in card["context_bytes"])
         lines += ["[context_of]", f'"{card["name"]}" = {{ mib = [{sizes}], source = "{source}" }}']
     workspace, capability = card["cublas_workspace_bytes"], tuple(card["compute_capability"])
-    rule = cublas_workspace_bytes(capability)
+    rule = generation_of(capability).cublas_workspace_bytes
     if not known(card):
         lines += [
             "", "[[gpu]]",

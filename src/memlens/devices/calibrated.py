@@ -11,12 +11,10 @@ import os
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from memlens.devices.gpu import Gpu
 from memlens.errors import RecordError
-
-if TYPE_CHECKING:
-    from memlens.devices.lookup import Gpu
 
 SCHEMA = "memlens.calibration/1"
 VARIABLE = "MEMLENS_CONFIG_DIR"

@@ -8,78 +8,27 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from memlens.devices.calibrated import calibrated
+from memlens.devices.catalogue import read_catalogue
+from memlens.devices.generations import all_generations, generation_of
+from memlens.devices.gpu import Gpu
 from memlens.devices.names import QUALIFIERS, name_tokens, normalise
 from memlens.errors import UsageError
-from memlens.model.trace import Device
 from memlens.units import MIB, format_bytes
-
-# PyTorch's cuBLAS workspace, one for each (thread with a handle, stream), inside the allocator.
-# aten/src/ATen/cuda/CublasHandlePool.cpp: 2 * 4096 KiB + 8 * 16 KiB, and 4096 * 8 KiB for compute capability
-# 9 to 12 (read in torch 2.14.1+cu130's binary; 9.0 since 2022, 10 and 12 since early 2026).
-CUBLAS_WORKSPACE_BYTES = 8_519_680
-CUBLAS_WORKSPACE_BYTES_SINCE_HOPPER = 32 * MIB
 
 # `--memory 24GiB` names no chip. Ampere is the oldest generation on which everything that people use runs
 # (bf16, TF32, flash attention), and its context range is the widest of those in use.
 ASSUMED_CAPABILITY = (8, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One card.
-
-    `name` is the driver's, with the memory added where one name is sold with several sizes. `memory_bytes`
-    is the smallest total_memory that torch is known to report for it, `memory_range` the smallest and the
-    largest; `context_bytes` is (low, expected, high), held outside PyTorch's allocator. `verified` is False
-    where no reading of this very card was found. `note` says what was chosen when the name that was asked
-    for fits several cards.
-    """
-
-    name: str
-    memory_bytes: int
-    memory_range: tuple[int, int]
-    compute_capability: tuple[int, int]
-    multiprocessors: int
-    cublas_workspace_bytes: int
-    context_bytes: tuple[int, int, int]
-    aliases: tuple[str, ...]
-    source: str
-    context_source: str
-    verified: bool
-    nominal_gb: int
-    vendor: str = "nvidia"
-    note: str = ""
-
-    def device(self) -> Device:
-        """What a `Trace` keeps of the card."""
-        return Device(self.name, self.memory_bytes, self.compute_capability, self.context_bytes)
-
-
-def cublas_workspace_bytes(compute_capability: tuple[int, int]) -> int:
-    """The workspace that PyTorch gives each cuBLAS handle by default on an NVIDIA card.
-
-    >>> cublas_workspace_bytes((8, 9)), cublas_workspace_bytes((9, 0))
-    (8519680, 33554432)
-    """
-    return CUBLAS_WORKSPACE_BYTES_SINCE_HOPPER if 9 <= compute_capability[0] <= 12 else CUBLAS_WORKSPACE_BYTES
-
-
-@cache
-def _catalogue() -> dict[str, Any]:
-    return tomllib.loads(files("memlens.devices").joinpath("catalogue.toml").read_text("utf-8"))
-
-
 def _context(name: str, compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int, int], str]:
     """The context of a card: its own reading, else the rule of its generation."""
-    catalogue = _catalogue()
+    catalogue = read_catalogue()
     rules = catalogue["context"]
     generation = ".".join(map(str, compute_capability)) if compute_capability else "any"
     entry = catalogue["context_of"].get(name) or rules.get(generation) or rules["any"]
@@ -97,7 +46,9 @@ def _read(entry: dict[str, Any]) -> Gpu:
         memory_range=(low, high),
         compute_capability=(major, minor),
         multiprocessors=entry["multiprocessors"],
-        cublas_workspace_bytes=entry.get("cublas_workspace_bytes", cublas_workspace_bytes((major, minor))),
+        cublas_workspace_bytes=entry.get(
+            "cublas_workspace_bytes", generation_of((major, minor)).cublas_workspace_bytes
+        ),
         context_bytes=context_bytes,
         aliases=tuple(entry.get("aliases", ())),
         source=entry["source"],
@@ -111,7 +62,7 @@ def _read(entry: dict[str, Any]) -> Gpu:
 @cache
 def all_gpus() -> tuple[Gpu, ...]:
     """Every card of the catalogue, oldest generation first."""
-    return tuple(_read(entry) for entry in _catalogue()["gpu"])
+    return tuple(_read(entry) for entry in read_catalogue()["gpu"])
 
 
 def _tokens_of(gpu: Gpu) -> frozenset[str]:
@@ -188,8 +139,8 @@ def _nearest(name: str) -> str:
 def custom_gpu(memory_bytes: int) -> Gpu:
     """A card of which only the memory is known, for `--memory 24GiB`.
 
-    It is taken for an Ampere chip (compute capability 8.0); the cuBLAS workspace is that of the newest chips,
-    which is the larger, and the context range covers every generation.
+    It is taken for an Ampere chip (compute capability 8.0), but the cuBLAS workspace is the largest and the
+    context range the widest of all generations.
     """
     if memory_bytes <= 0:
         raise UsageError(f"a GPU needs memory, got {memory_bytes} bytes", hint="write for example 24GiB")
@@ -200,7 +151,7 @@ def custom_gpu(memory_bytes: int) -> Gpu:
         memory_range=(memory_bytes, memory_bytes),
         compute_capability=ASSUMED_CAPABILITY,
         multiprocessors=108,
-        cublas_workspace_bytes=CUBLAS_WORKSPACE_BYTES_SINCE_HOPPER,
+        cublas_workspace_bytes=max(item.cublas_workspace_bytes for item in all_generations()),
         context_bytes=context_bytes,
         aliases=(),
         source="given by the user",

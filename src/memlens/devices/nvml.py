@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memlens.devices.lookup import Gpu, find_gpu
+from memlens.devices.gpu import Gpu
+from memlens.devices.lookup import find_gpu
 from memlens.errors import UsageError
 from memlens.units import GIB
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from memlens.devices import usage
-from memlens.devices.lookup import CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_BYTES_SINCE_HOPPER
+from memlens.devices.generations import all_generations
 from memlens.model.gap import Gap
 from memlens.units import format_count
 
 # what PyTorch gives a cuBLAS handle by default, whatever the card
-WORKSPACES = (CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_BYTES_SINCE_HOPPER)
+WORKSPACES = tuple(sorted({generation.cublas_workspace_bytes for generation in all_generations()}))
 
 
 def measure_gap(index: int, storages: Collection[int]) -> Gap:

@@ -10,16 +10,13 @@ import torch
 from memlens.advice.change import Change, proposes
 from memlens.advice.facts import Facts
 
-# torch.cuda.is_bf16_supported(including_emulation=False): from Ampere on
-BF16_SINCE = (8, 0)
-
 
 @proposes
 def autocast(facts: Facts) -> Iterator[Change]:
     """Of a model whose weights are fp32 and that is not under autocast yet."""
     if facts.dtype != torch.float32 or facts.scenario.recipe.autocast is not None:
         return
-    short = "bf16" if facts.gpu.compute_capability >= BF16_SINCE else "fp16"
+    short = "bf16" if facts.gpu.generation.bf16 else "fp16"
     dtype = {"bf16": "bfloat16", "fp16": "float16"}[short]
     scaler = "" if short == "bf16" or not facts.training else "\n# and a torch.amp.GradScaler around backward"
     yield Change(
@@ -39,7 +36,7 @@ def half_weights(facts: Facts) -> Iterator[Change]:
     """All in two bytes a number; in fp16, whose range is small, only where nothing learns."""
     if facts.dtype != torch.float32:
         return
-    if facts.gpu.compute_capability < BF16_SINCE:
+    if not facts.gpu.generation.bf16:
         if not facts.training:
             yield Change(
                 "fp16-weights", "weights in fp16", "model.half()", "rounding; values beyond 65,504 overflow",

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 _MISSING = object()
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 _CUDNN_VERSION = 92400  # the copy in the torch 2.14.1 CUDA wheel
-# MiB of level-2 cache by compute capability: NVIDIA's architecture whitepapers (Volta, Turing TU104, Ampere
-# GA100 and GA102, Ada AD102 of the RTX 4090, Hopper, Blackwell GB202); timm's optimizers ask for it
-_L2_CACHE_MIB = {(7, 0): 6, (7, 5): 4, (8, 0): 40, (8, 6): 6, (8, 9): 72, (9, 0): 50, (12, 0): 96}
 
 
 def properties(sim: Simulation) -> SimpleNamespace:
@@ -50,10 +47,10 @@ def properties(sim: Simulation) -> SimpleNamespace:
         total_memory=sim.gpu.memory_bytes,
         multi_processor_count=sim.gpu.multiprocessors or 0,
         warp_size=32,
-        L2_cache_size=_L2_CACHE_MIB.get((major, minor), 40) << 20,
+        L2_cache_size=sim.gpu.generation.l2_bytes,  # timm's optimizers ask for it
         is_integrated=0,
         is_multi_gpu_board=0,
-        max_threads_per_multi_processor=2048 if (major, minor) in ((7, 0), (8, 0), (9, 0), (10, 0)) else 1536,
+        max_threads_per_multi_processor=sim.gpu.generation.threads_per_sm,
         regs_per_multiprocessor=65536,
         gcnArchName="",
     )
@@ -118,7 +115,7 @@ def device_functions(sim: Simulation) -> dict[str, Any]:
         return properties(sim)
 
     def bf16(including_emulation: bool = True) -> bool:
-        return capability >= (8, 0) or including_emulation
+        return sim.gpu.generation.bf16 or including_emulation
 
     return {
         "is_available": lambda: True,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HALVES = (torch.float16, torch.bfloat16)
 _DEFAULT_ORDER = [1, 2, 0, 3]  # flash, efficient, math, cuDNN (ATen/Context.h, sdp_priority_order)
 _MAX_CUDNN_SIZE = 65535
-_NEWEST = (12, 1)
+NEWEST = (12, 1)  # compute capability: sm121 in check_sm_version of sdp_utils.cpp
 
 
 class Kernel(IntEnum):
@@ -126,7 +126,7 @@ def _low_precision(call: Call) -> bool:
 
 
 def _ampere_or_newer(call: Call) -> bool:
-    return (8, 0) <= call.capability <= _NEWEST
+    return (8, 0) <= call.capability <= NEWEST
 
 
 def _flash_head(call: Call) -> bool:
@@ -135,7 +135,7 @@ def _flash_head(call: Call) -> bool:
 
 def _flash_backward_head(call: Call) -> bool:
     """Consumer Ampere, Ada and Blackwell cannot train heads of 193-224, nor larger ones with dropout."""
-    small = (8, 6) <= call.capability <= (8, 9) or (12, 0) <= call.capability <= _NEWEST
+    small = (8, 6) <= call.capability <= (8, 9) or (12, 0) <= call.capability <= NEWEST
     head = call.query.size(-1)
     return not (call.requires_grad and small) or head <= 192 or (call.dropout == 0 and head > 224)
 
@@ -235,7 +235,7 @@ _CHECKS: dict[Kernel, list[Callable[[Call], bool]]] = {
         lambda call: torch._C._get_mem_efficient_sdp_enabled(),
         *_COMMON,
         _equal_heads,
-        lambda call: (5, 0) <= call.capability <= _NEWEST,
+        lambda call: (5, 0) <= call.capability <= NEWEST,
         _efficient_heads,
         _efficient_offsets,
         lambda call: _last_stride_is_1(call, ignore_single=False),

@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil, prod
 
+from memlens.devices.generations import generation_of
 from memlens.simulation.rules.convolution.call import DIRECTIONS, Convolution, Direction, Workspace
 
 __all__ = ["DIRECTIONS", "Convolution", "Direction", "Workspace", "choose", "rules", "workspace"]
@@ -103,7 +104,7 @@ def _precision(call: Convolution) -> str:
     """half, tf32 (fp32 that may go to tensor cores, which Turing's cannot take) or exact."""
     if call.is_half:
         return "half"
-    return "tf32" if call.dtype == "float32" and call.tf32 and call.arch >= (8, 0) else "exact"
+    return "tf32" if call.dtype == "float32" and call.tf32 and generation_of(call.arch).tf32 else "exact"
 
 
 def _rule(call: Convolution) -> str:

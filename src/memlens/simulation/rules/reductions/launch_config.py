@@ -21,9 +21,6 @@ WARP = 32
 INT_MAX = 2**31 - 1
 MIN_VALUES_PER_THREAD = 16
 MAX_VALUES_PER_THREAD = 256
-# cudaDeviceProp.maxThreadsPerMultiProcessor by compute capability (CUDA C++ programming guide, table of
-# technical specifications); 2,048 where nothing else is said
-THREADS_PER_MULTIPROCESSOR = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, (12, 0): 1536}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ std, else 4.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,6 @@ from torch import Tensor
 
 from memlens.simulation.rules.reductions.launch_config import (
     INT_MAX,
-    THREADS_PER_MULTIPROCESSOR,
     Chip,
     Reduction,
 )
@@ -31,11 +29,6 @@ if TYPE_CHECKING:
 Sizes = tuple[int, ...]
 _HALVES = (torch.float16, torch.bfloat16)
 _SPLIT = "Reduce.cuh splits a long reduction over blocks, which meet in a staging buffer"
-
-
-@lru_cache(maxsize=64)
-def _chip(multiprocessors: int, capability: tuple[int, int]) -> Chip:
-    return Chip(multiprocessors, THREADS_PER_MULTIPROCESSOR.get(capability, 2048))
 
 
 def reduction_bytes(
@@ -64,7 +57,7 @@ def reduction_bytes(
     value = value_bytes or (4 if dtype in _HALVES else dtype.itemsize)
     # max_reduce_threads: 512, 256 for complex128
     kernel = Reduction(dtype.itemsize, value, vector, 256 if dtype is torch.complex128 else 512)
-    chip = _chip(sim.gpu.multiprocessors, sim.gpu.compute_capability)
+    chip = Chip(sim.gpu.multiprocessors, sim.gpu.generation.threads_per_sm)
     found: Sizes = kernel.scratch(shape, strides, over, chip, out.itemsize)
     if dtype in _HALVES and out is dtype and _reaches_beyond_int(shape, strides, dtype.itemsize):
         # the parts of such a reduction meet in a buffer of the accumulator's type (AccumulationBuffer)
