@@ -174,3 +174,20 @@ def test_custom_functions_choose_their_precision() -> None:
         out.sum().backward()
         assert x.grad.dtype is torch.float16
     assert seen == [(torch.float32, False)] * 2
+
+
+def test_inference_mode_keeps_no_cast_weights() -> None:
+    """Under no_grad a cast weight of 2 MiB is kept until the context ends; in inference mode it is not."""
+    kept = {}
+    for name, mode in (("no_grad", torch.no_grad), ("inference_mode", torch.inference_mode)):
+        with memlens.simulate("T4"):
+            layer = torch.nn.Linear(1024, 1024, bias=False).cuda()
+            batch = torch.ones(2, 1024, device="cuda")
+            with mode(), torch.autocast("cuda", torch.bfloat16):
+                layer(batch)
+                before = torch.cuda.memory_allocated()
+                layer(batch)
+                kept[name] = (
+                    before - 4 * MIB - 8192 - 8519680,
+                )  # weight, batch, cuBLAS torch.cuda.memory_allocated() - before
+    assert kept == {"no_grad": (2 * MIB, 0), "inference_mode": (0, 0)}

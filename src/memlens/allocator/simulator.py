@@ -66,14 +66,11 @@ class CachingAllocator:
         on_segment: SegmentCallback | None = None,
         addresses: Addresses | None = None,
     ) -> None:
-        self.config = config = config or AllocatorConfig()
         self.capacity_bytes = capacity_bytes
         self.total_bytes = capacity_bytes if total_bytes is None else total_bytes
         self.on_segment = on_segment
         self.allowed_bytes: int | None = None  # only where a memory fraction below one is set
-        if config.per_process_memory_fraction < 1 and self.total_bytes is not None:
-            self.allowed_bytes = int(config.per_process_memory_fraction * self.total_bytes)
-        self.collects_garbage = config.garbage_collection_threshold > 0 and self.allowed_bytes is not None
+        self.configure(config or AllocatorConfig())
         self.segments: dict[int, Segment] = {}
         self.statistics = PoolStatistics()
         self.small_statistics = PoolStatistics()
@@ -85,6 +82,13 @@ class CachingAllocator:
         self._pools: dict[tuple[int, bool], Pool] = {}
         self.next_address = addresses or self._following_address
         self._free_address = FIRST_ADDRESS
+
+    def configure(self, config: AllocatorConfig) -> None:
+        """Go by these settings from now on; the segments that are there stay as they are."""
+        self.config = config
+        if config.per_process_memory_fraction < 1 and self.total_bytes is not None:
+            self.allowed_bytes = int(config.per_process_memory_fraction * self.total_bytes)
+        self.collects_garbage = config.garbage_collection_threshold > 0 and self.allowed_bytes is not None
         # the two settings that make the choice of a block more than "the first that fits"
         self._picky = (
             config.expandable_segments or config.max_split_bytes is not None or self.collects_garbage

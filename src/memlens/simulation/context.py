@@ -47,7 +47,8 @@ def simulate(
     Args:
         gpu: a card's name as people type it ("A100 40GB", "4090", "t4"), or a `Gpu`.
         memory_bytes: the card's memory in bytes, without or beside a name.
-        alloc_conf: what PYTORCH_CUDA_ALLOC_CONF would say; by default what the environment says.
+        alloc_conf: what PYTORCH_CUDA_ALLOC_CONF would say; by default what the environment says when the
+            first tensor comes to the device, as PyTorch reads it.
         raise_oom: raise `torch.OutOfMemoryError` at the operator where the real card would; by default the
             simulation goes on, so that the peak can be known.
         automatic_phases: mark forward, backward and optimizer from what the code does.
@@ -71,9 +72,11 @@ def simulate(
             hint="end the first one before the next begins",
         )
     card = _card(gpu, memory_bytes)
-    config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
+    config = from_environment(os.environ) if alloc_conf is None else parse_config(alloc_conf)
     capacity = card.memory_bytes - card.context_bytes[1] if raise_oom else None
     sim = Simulation(card, config, capacity, automatic_phases)
+    if alloc_conf is None:  # as PyTorch: read when CUDA is first used, so that the program may set it
+        sim.ledger.before_first = lambda: sim.allocator.configure(from_environment(os.environ))
     device_mode = DeviceMode(sim)
     _active.append(sim)
     try:

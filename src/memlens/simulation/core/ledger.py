@@ -53,6 +53,7 @@ class Ledger:
         self.peak_host_bytes = 0
         self._next_id = 0
         self.closed = False
+        self.before_first: Callable[[], None] | None = None  # called once, before anything is allocated
         self.lock = threading.RLock()  # one operator at a time, and what dies meanwhile in other threads
         allocator.on_segment = self._segment
 
@@ -127,6 +128,9 @@ class Ledger:
         self.storages.clear()
 
     def _allocate(self, nbytes: int, category: Category, site: Site, stream: int) -> tuple[Block, Alloc]:
+        if self.before_first is not None:
+            before_first, self.before_first = self.before_first, None
+            before_first()
         try:
             block = self.allocator.malloc(nbytes, stream)
         except DeviceFull as full:

@@ -84,6 +84,7 @@ class Cache:
             and value.is_leaf
             and not value._is_view()
             and torch.is_autocast_cache_enabled()
+            and not torch.is_inference_mode_enabled()  # casts there are made anew, as the CPU's profile shows
         )
         if not keeps:
             return value.to(dtype)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memlens.allocator import parse_config
 from memlens.model import Assumption
 from memlens.simulation.torch_api import (
     attention_calls,
@@ -86,6 +87,10 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
         else:
             pool.allowed_bytes = int(fraction * sim.gpu.memory_bytes)
 
+    def settings(env: str) -> None:
+        sim.ledger.before_first = None  # from now on the program decides, not the environment
+        pool.configure(parse_config(env))
+
     return {
         "memory_allocated": lambda device=None: pool.allocated_bytes,
         "max_memory_allocated": lambda device=None: pool.max_allocated_bytes,
@@ -103,6 +108,7 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
         "empty_cache": pool.empty_cache,
         "get_allocator_backend": lambda: "native",
         "set_per_process_memory_fraction": fraction,
+        "_set_allocator_settings": settings,
     }
 
 
