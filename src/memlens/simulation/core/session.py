@@ -16,6 +16,7 @@ from memlens.simulation.core.attribution import Attribution
 from memlens.simulation.core.known_values import Values
 from memlens.simulation.core.ledger import CUDA, HOST, Ledger
 from memlens.simulation.core.phases import Phases
+from memlens.simulation.core.streams import Streams
 from memlens.simulation.core.tensors_in import tensors_in
 
 # a tensor on the host up to this size is real, so that shapes computed on the host just work
@@ -26,7 +27,6 @@ class _Here(threading.local):
     """What is set for the code of one thread."""
 
     def __init__(self) -> None:
-        self.stream = 0
         self.target: str | None = None
 
 
@@ -51,6 +51,7 @@ class Simulation:
         self.operators = 0
         self.watch: Callable[[Any, Any, Any, Any], None] | None = None  # (operator, args, kwargs, outputs)
         self._here = _Here()
+        self._streams = Streams()
         self.phase = "build"
         self.step = 0
         self.thread = threading.get_ident()
@@ -61,12 +62,12 @@ class Simulation:
 
     @property
     def stream(self) -> int:
-        """The stream that this thread's operators run on."""
-        return self._here.stream
+        """The stream that this thread's operators run on; in backward, the one that forward ran on."""
+        return self._streams.current()
 
     @stream.setter
     def stream(self, stream: int) -> None:
-        self._here.stream = stream
+        self._streams.use(stream)
 
     @property
     def target(self) -> str | None:
