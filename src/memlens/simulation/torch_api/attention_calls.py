@@ -20,13 +20,13 @@ from memlens.simulation.torch_api.device import handles
 
 if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
-    from memlens.simulation.torch_api.device import DeviceMode
+    from memlens.simulation.torch_api.device import DeviceMode, Function
 
 _BIAS = "torch.nn.attention.bias"
 
 
 @handles(functional.scaled_dot_product_attention)
-def _attention(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _attention(mode: DeviceMode, func: Function, /, *args: object, **kwargs: object) -> object:
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor) and value.is_nested:
             raise UnsupportedOperator(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,10 @@ GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 _DEVICE = {CUDA: GPU, HOST: CPU, PLAIN: META}  # of what the ledger says
 
-Handler = Callable[["DeviceMode", Any, tuple[Any, ...], dict[str, Any]], Any]
+Function = Callable[..., Any]  # a function or a method of torch's
+# what answers instead of it: called with the mode, the function, and the arguments that it was given
+Handler = Callable[Concatenate["DeviceMode", Function, ...], object]
+H = TypeVar("H", bound=Handler)
 _HANDLERS: dict[Any, Handler] = {}
 # made from data the host already holds: real whatever their size
 _FROM_DATA = {torch.tensor, torch.as_tensor, torch.from_numpy, torch.frombuffer, torch.asarray}
@@ -41,10 +44,10 @@ _SPARSE = {
 }  # fmt: skip
 
 
-def handles(*functions: Any) -> Callable[[Handler], Handler]:
+def handles(*functions: Function) -> Callable[[H], H]:
     """Register a handler for these functions of torch's Python API."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: H) -> H:
         for function in functions:
             _HANDLERS[function] = handler
         return handler
@@ -68,7 +71,7 @@ class DeviceMode(TorchFunctionMode):
         kwargs = kwargs or {}
         handler = _HANDLERS.get(func)
         if handler is not None:
-            return handler(self, func, args, kwargs)
+            return handler(self, func, *args, **kwargs)
         if func in self.factories:
             return self.create(func, args, kwargs)
         if kwargs.get("device") is not None:

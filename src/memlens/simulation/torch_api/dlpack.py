@@ -14,7 +14,7 @@ from memlens.errors import UnsupportedOperator
 from memlens.simulation.torch_api.device import handles
 
 if TYPE_CHECKING:
-    from memlens.simulation.torch_api.device import DeviceMode
+    from memlens.simulation.torch_api.device import DeviceMode, Function
 
 _CUDA = 2  # kDLCUDA, dlpack.h
 
@@ -27,22 +27,22 @@ def refused(what: str) -> UnsupportedOperator:
 
 
 @handles(Tensor.__dlpack__)
-def _dlpack(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if mode.sim.is_cuda(args[0]):
+def _dlpack(mode: DeviceMode, func: Function, tensor: Tensor, /, **kwargs: object) -> object:
+    if mode.sim.is_cuda(tensor):
         raise refused("__dlpack__")
-    return func(*args, **kwargs)
+    return func(tensor, **kwargs)
 
 
 @handles(Tensor.__dlpack_device__)
-def _dlpack_device(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return (_CUDA, 0) if mode.sim.is_cuda(args[0]) else func(*args, **kwargs)
+def _dlpack_device(mode: DeviceMode, func: Function, tensor: Tensor, /) -> object:
+    return (_CUDA, 0) if mode.sim.is_cuda(tensor) else func(tensor)
 
 
 @handles(Tensor.__cuda_array_interface__.__get__)
-def _array(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if mode.sim.is_cuda(args[0]):
+def _array(mode: DeviceMode, func: Function, tensor: Tensor, /) -> object:
+    if mode.sim.is_cuda(tensor):
         raise refused("__cuda_array_interface__")
-    return func(*args, **kwargs)
+    return func(tensor)
 
 
 def replacements() -> dict[str, Any]:

@@ -1,8 +1,11 @@
-"""What methods and properties of tensors answer on the simulated device."""
+"""What methods and properties of tensors answer on the simulated device.
+
+Each handler has the parameters of the method that it stands for, after the mode and the method itself.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,93 +15,104 @@ from memlens.simulation.torch_api import legacy_types
 from memlens.simulation.torch_api.device import CPU, GPU, as_device, check_index, handles
 
 if TYPE_CHECKING:
-    from memlens.simulation.torch_api.device import DeviceMode
+    from memlens.simulation.torch_api.device import DeviceMode, Function
 
 
 # what tensors say of themselves -----------------------------------------------------------------------
 
 
 @handles(Tensor.device.__get__)
-def _device(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return mode.device_of(args[0])
+def _device(mode: DeviceMode, func: Function, tensor: Tensor, /) -> torch.device:
+    return mode.device_of(tensor)
 
 
 @handles(Tensor.is_cuda.__get__)
-def _is_cuda(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return mode.device_of(args[0]).type == "cuda"
+def _is_cuda(mode: DeviceMode, func: Function, tensor: Tensor, /) -> bool:
+    return mode.device_of(tensor).type == "cuda"
 
 
 @handles(Tensor.is_cpu.__get__)
-def _is_cpu(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return mode.device_of(args[0]).type == "cpu"
+def _is_cpu(mode: DeviceMode, func: Function, tensor: Tensor, /) -> bool:
+    return mode.device_of(tensor).type == "cpu"
 
 
 @handles(Tensor.is_meta.__get__)
-def _is_meta(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return mode.device_of(args[0]).type == "meta"
+def _is_meta(mode: DeviceMode, func: Function, tensor: Tensor, /) -> bool:
+    return mode.device_of(tensor).type == "meta"
 
 
 @handles(Tensor.get_device)
-def _get_device(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return 0 if mode.sim.is_cuda(args[0]) else -1
+def _get_device(mode: DeviceMode, func: Function, tensor: Tensor, /) -> int:
+    return 0 if mode.sim.is_cuda(tensor) else -1
 
 
 @handles(Tensor.is_pinned)
-def _is_pinned(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    entry = mode.sim.ledger.of(args[0])
+def _is_pinned(mode: DeviceMode, func: Function, tensor: Tensor, /, device: object = None) -> bool:
+    entry = mode.sim.ledger.of(tensor)
     return bool(entry and entry.pinned)
 
 
 @handles(Tensor.type)
-def _type(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
-    if wanted is None:
-        named: str = func(args[0])
-        return named.replace("torch.meta.", "torch.cuda." if mode.sim.is_cuda(args[0]) else "torch.")
-    legacy = legacy_types.meaning(wanted)
+def _type(
+    mode: DeviceMode, func: Function, tensor: Tensor, /, dtype: object = None, *args: object, **kwargs: object
+) -> str | Tensor:
+    if dtype is None:
+        name: str = func(tensor)
+        return name.replace("torch.meta.", "torch.cuda." if mode.sim.is_cuda(tensor) else "torch.")
+    legacy = legacy_types.meaning(dtype)
     if legacy is not None:
-        return _to(mode, Tensor.to, (args[0], *legacy), {})
-    return func(*args, **kwargs)
+        return _to(mode, Tensor.to, tensor, *legacy)
+    converted: Tensor = func(tensor, dtype, *args, **kwargs)
+    return converted
 
 
 # moving -----------------------------------------------------------------------------------------------
 
 
 @handles(Tensor.to)
-def _to(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    tensor = args[0]
-    device, dtype, copy = None, kwargs.get("dtype"), bool(kwargs.get("copy"))
-    flags = []
-    for value in (*args[1:], kwargs.get("device"), kwargs.get("other")):
+def _to(
+    mode: DeviceMode,
+    func: Function,
+    tensor: Tensor,
+    /,
+    *args: object,
+    dtype: torch.dtype | None = None,
+    device: object = None,
+    other: Tensor | None = None,
+    copy: bool = False,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    """`to(device, dtype, non_blocking, copy)`, `to(dtype, ...)` or `to(other, ...)`, each also by keyword."""
+    place, flags = None, []
+    for value in (*args, device, other):
         if isinstance(value, Tensor):
-            device, dtype = mode.device_of(value), value.dtype
+            place, dtype = mode.device_of(value), value.dtype
         elif isinstance(value, torch.dtype):
             dtype = value
         elif isinstance(value, bool):
             flags.append(value)  # non_blocking, copy
         elif value is not None:
-            device = as_device(value)
+            place = as_device(value)
     copy = copy or (len(flags) > 1 and flags[1])
-    here = mode.device_of(tensor)
-    layout = kwargs.get("memory_format")
-    if device is not None and device.type != here.type:
-        return mode.move(tensor, device, dtype=dtype, memory_format=layout)
-    rest: dict[str, Any] = {"copy": copy}
-    if layout is not None:
-        rest["memory_format"] = layout
-    return func(tensor, dtype if dtype is not None else tensor.dtype, **rest)
+    if place is not None and place.type != mode.device_of(tensor).type:
+        return mode.move(tensor, place, dtype=dtype, memory_format=memory_format)
+    layout = {} if memory_format is None else {"memory_format": memory_format}
+    moved: Tensor = func(tensor, dtype if dtype is not None else tensor.dtype, copy=copy, **layout)
+    return moved
 
 
 @handles(torch._C._nn._parse_to)
-def _parse_to(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _parse_to(
+    mode: DeviceMode, func: Function, /, *args: object, tensor: Tensor | None = None, **kwargs: object
+) -> object:
     """What `module.to(...)` was given: parsed by torch, with the devices that the user means."""
 
-    def meant(value: Any) -> tuple[Any, ...]:
+    def meant(value: object) -> tuple[object, ...]:
         if isinstance(value, Tensor):
             return mode.device_of(value), value.dtype
         return (as_device(value),) if isinstance(value, int) and not isinstance(value, bool) else (value,)
 
-    tensor = kwargs.pop("tensor", None)
     given = [part for value in (args if tensor is None else (tensor, *args)) for part in meant(value)]
     if "device" in kwargs:
         kwargs["device"] = as_device(kwargs["device"])
@@ -106,108 +120,101 @@ def _parse_to(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 @handles(Tensor.cuda)
-def _cuda(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    index = args[1] if len(args) > 1 else kwargs.get("device")
-    device = GPU if index is None else as_device(index)
-    check_index(device)
-    return (
-        args[0]
-        if mode.sim.is_cuda(args[0])
-        else mode.move(args[0], GPU, memory_format=kwargs.get("memory_format"))
-    )
+def _cuda(
+    mode: DeviceMode,
+    func: Function,
+    tensor: Tensor,
+    /,
+    device: object = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    check_index(GPU if device is None else as_device(device))
+    return tensor if mode.sim.is_cuda(tensor) else mode.move(tensor, GPU, memory_format=memory_format)
 
 
 @handles(Tensor.cpu)
-def _cpu(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[0] if mode.device_of(args[0]).type == "cpu" else mode.move(args[0], CPU)
+def _cpu(mode: DeviceMode, func: Function, tensor: Tensor, /, memory_format: object = None) -> Tensor:
+    return tensor if mode.device_of(tensor).type == "cpu" else mode.move(tensor, CPU)
 
 
 @handles(Tensor.pin_memory)
-def _pin_memory(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    entry = mode.sim.ledger.of(args[0]) if args[0].is_meta else None
-    if entry is None:
-        return args[0].clone()
-    copy = args[0].clone()
-    mode.sim.ledger.storages[copy.untyped_storage()._cdata].pinned = True
+def _pin_memory(mode: DeviceMode, func: Function, tensor: Tensor, /, device: object = None) -> Tensor:
+    has_storage = tensor.is_meta and mode.sim.ledger.of(tensor) is not None
+    copy = tensor.clone()
+    if has_storage:
+        mode.sim.ledger.storages[copy.untyped_storage()._cdata].pinned = True
     return copy
 
 
 @handles(Tensor.tolist)
-def _tolist(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return func(mode.sim.values.read(args[0])) if args[0].is_meta else func(*args, **kwargs)
+def _tolist(mode: DeviceMode, func: Function, tensor: Tensor, /) -> object:
+    return func(mode.sim.values.read(tensor) if tensor.is_meta else tensor)
 
 
 @handles(Tensor.numpy, Tensor.__array__)
-def _numpy(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    tensor = args[0]
+def _numpy(mode: DeviceMode, func: Function, tensor: Tensor, /, *args: object, **kwargs: object) -> object:
     if mode.sim.is_cuda(tensor):
         raise TypeError(
             "can't convert cuda:0 device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."
         )
-    return func(mode.sim.values.read(tensor)) if tensor.is_meta else func(*args, **kwargs)
+    return func(mode.sim.values.read(tensor)) if tensor.is_meta else func(tensor, *args, **kwargs)
 
 
 @handles(Tensor.data_ptr)
-def _data_ptr(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _data_ptr(mode: DeviceMode, func: Function, tensor: Tensor, /) -> int:
     """The address in the simulated allocator: different tensors have different ones, views their base's."""
-    tensor = args[0]
     entry = mode.sim.ledger.of(tensor) if tensor.is_meta else None
     if entry is None:
-        return func(*args, **kwargs)
+        return int(func(tensor))
     start = entry.key if entry.block is None else entry.block.address
-    return start + tensor.storage_offset() * tensor.element_size()
+    return int(start + tensor.storage_offset() * tensor.element_size())
 
 
 @handles(Tensor.__repr__)
-def _repr(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    device = f"device='{mode.device_of(args[0])}'"
+def _repr(mode: DeviceMode, func: Function, tensor: Tensor, /, **kwargs: object) -> str:
+    device = f"device='{mode.device_of(tensor)}'"
     with torch._C.DisableTorchFunction():
-        return func(*args, **kwargs).replace("device='meta'", device)
+        text: str = func(tensor, **kwargs)
+    return text.replace("device='meta'", device)
 
 
 @handles(Tensor.__format__)
-def _format(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    tensor = args[0]
-    if not tensor.is_meta:
-        return func(*args)
-    return (
-        func(mode.sim.values.read(tensor), *args[1:])
-        if tensor.dim() == 0
-        else _repr(mode, Tensor.__repr__, args[:1], {})
-    )
+def _format(mode: DeviceMode, func: Function, tensor: Tensor, spec: str, /) -> str:
+    if tensor.is_meta and tensor.dim():
+        return _repr(mode, Tensor.__repr__, tensor)
+    text: str = func(mode.sim.values.read(tensor) if tensor.is_meta else tensor, spec)
+    return text
 
 
 @handles(torch.isfinite, Tensor.isfinite)
-def _isfinite(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _isfinite(mode: DeviceMode, func: Function, /, *args: object, **kwargs: object) -> Tensor:
     """Loops ask it to stop when their loss is not finite: what nobody computed is taken to be finite."""
-    answer = func(*args, **kwargs)
+    answer: Tensor = func(*args, **kwargs)
     if answer.is_meta:
         mode.sim.values.take_as_true(answer)
     return answer
 
 
 @handles(Tensor.share_memory_)
-def _same(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[0]
+def _same(mode: DeviceMode, func: Function, tensor: Tensor, /) -> Tensor:
+    return tensor
 
 
 @handles(Tensor.data.__set__)
-def _set_data(mode: DeviceMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _set_data(mode: DeviceMode, func: Function, tensor: Tensor, value: Tensor, /) -> None:
     """`parameter.data = moved`: CPU and CUDA tensors may take each other's place, CPU and meta may not."""
-    tensor, value = args
     if tensor.is_meta or not value.is_meta:
-        return func(*args, **kwargs)
-    requires_grad = tensor.requires_grad
-    twin = value.detach()
-    twin = (
-        nn.Parameter(twin, requires_grad)
-        if isinstance(tensor, nn.Parameter)
-        else twin.requires_grad_(requires_grad)
-    )
+        func(tensor, value)
+        return
+    data = value.detach()
+    if isinstance(tensor, nn.Parameter):
+        data = nn.Parameter(data, tensor.requires_grad)
+    else:
+        data.requires_grad_(tensor.requires_grad)
     has_gradient = tensor.grad is not None
-    mode.moved.swap(tensor, twin)
+    mode.moved.swap(tensor, data)
     if has_gradient:  # it is on the host still; nn.Module moves it next
         with mode.sim.create_on(PLAIN):
             tensor.grad = torch.empty_like(tensor)
-    return None
