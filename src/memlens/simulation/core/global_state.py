@@ -48,8 +48,9 @@ def undisturbed() -> Iterator[None]:
         for kind, enabled, cast in autocast:
             torch.set_autocast_enabled(kind, enabled)
             torch.set_autocast_dtype(kind, cast)
-        for name, value in cudnn.items():
-            setattr(torch.backends.cudnn, name, value)
+        with torch.backends.__allow_nonbracketed_mutation():  # torch.backends.disable_global_flags forbids it
+            for name, value in cudnn.items():
+                setattr(torch.backends.cudnn, name, value)
         for name, value in attention.items():
             getattr(torch._C, _SDP_SWITCHES[name])(value)
         torch._C._set_sdp_priority_order(order)

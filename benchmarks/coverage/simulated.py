@@ -1,0 +1,81 @@
+"""The same run on a GPU that is not there, with what the ledger says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from benchmarks.coverage.places import Place, Prepare, Run
+from benchmarks.coverage.seen import SCALAR_BYTES, Seen, describe, one_line
+from memlens.errors import MemlensError
+from memlens.model import Alloc, Category, Event, Free
+from memlens.simulation import Simulation
+
+
+def observe(sim: Simulation, prepare: Prepare, run: Run) -> Seen:
+    """Run it on the simulated device: metadata, peak of what was requested, and storages uncounted.
+
+    cuBLAS' workspace is left out of the peak: the CPU has none.
+    """
+    seen = Seen()
+    assumed = len(sim.trace.assumptions)
+    watch = _Watch(sim, seen)
+    try:
+        state = prepare(Place("cuda"))
+        start = len(sim.events)
+        sim.watch = watch
+        results = run(state)
+        sim.watch = None
+        seen.peak_bytes = peak_bytes(sim.events[start:])
+        seen.tensors = describe(results, "cuda")
+        for name, tensor in results.items():
+            watch.check(name, tensor)
+    except Exception as error:
+        seen.error = one_line(error)
+        seen.refused = isinstance(error, MemlensError)
+    finally:
+        sim.watch = None
+    seen.assumptions = [a.what for a in sim.trace.assumptions[assumed:]]
+    return seen
+
+
+class _Watch:
+    """Asked after every operator: is what it returned in the ledger, with the bytes that it has?"""
+
+    def __init__(self, sim: Simulation, seen: Seen) -> None:
+        self.sim, self.seen = sim, seen
+
+    def __call__(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        if any(
+            isinstance(t, Tensor) and self.sim.is_cuda(t) for t in pytree.tree_leaves((args, kwargs, out))
+        ):
+            self.seen.kernels.add(func.name())
+            self.check(func.name(), out)
+
+    def check(self, name: str, value: Any) -> None:
+        for tensor in pytree.tree_leaves(value):
+            if not isinstance(tensor, Tensor) or not tensor.is_meta or tensor.is_nested:
+                continue
+            entry = self.sim.ledger.of(tensor)
+            nbytes = tensor.untyped_storage().nbytes()
+            if entry is None:
+                self.seen.uncounted.append(f"{name}: {nbytes} bytes that the ledger does not hold")
+            elif entry.nbytes != nbytes:
+                self.seen.uncounted.append(f"{name}: {nbytes} bytes, of which the ledger has {entry.nbytes}")
+
+
+def peak_bytes(events: list[Event]) -> int:
+    """The most bytes requested at one time, of those that came in `events`."""
+    live: dict[int, int] = {}
+    now = peak = 0
+    for event in events:
+        if isinstance(event, Alloc):
+            if event.category is not Category.WORKSPACE and event.requested > SCALAR_BYTES:
+                live[event.id] = event.requested
+                now += event.requested
+                peak = max(peak, now)
+        elif isinstance(event, Free):
+            now -= live.pop(event.id, 0)
+    return peak
