@@ -14,7 +14,8 @@ if TYPE_CHECKING:  # what type checkers and editors read; tests/typing compares 
     from memlens.advice.scripts import advise_script as advise_script
     from memlens.compat.summary import summary as summary
     from memlens.errors import MemlensError as MemlensError
-    from memlens.explanation.comparing import compare as compare
+    from memlens.explanation.comparison import compare as compare
+    from memlens.explanation.explain import explain as explain
     from memlens.explanation.prediction import Prediction as Prediction
     from memlens.integrations.oom import on_oom as on_oom
     from memlens.integrations.profile import profile as profile
@@ -55,7 +56,8 @@ _PUBLIC: dict[str, str] = {
     "summary": "memlens.compat.summary",
     "MemTracker": "memlens.integrations.tracker",
     "track": "memlens.integrations.tracker",
-    "compare": "memlens.explanation.comparing",
+    "compare": "memlens.explanation.comparison",
+    "explain": "memlens.explanation.explain",
     "on_oom": "memlens.integrations.oom",
     "who_holds": "memlens.measurement.tensors.referrers",
 }

@@ -74,7 +74,7 @@ def test_a_snapshot_against_a_trace(tmp_path: Path) -> None:
     (tmp_path / "snapshot.pickle").write_bytes(dumps(trace))
     found = memlens.compare(trace, str(tmp_path / "snapshot.pickle"))
     assert found.of("total")[0].delta_bytes == 0
-    with pytest.raises(UsageError, match="cannot compare a int"):
+    with pytest.raises(UsageError, match="a int is no record of memory"):
         memlens.compare(trace, 3)
 
 

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from memlens.allocator import from_snapshot, replay, verify
+from memlens.allocator import replay, verify
 from memlens.errors import RecordError, UsageError
-from memlens.explanation.fragmentation import pool_use
-from memlens.explanation.modules import module_uses
-from memlens.explanation.oom_cause import causes
-from memlens.explanation.recording import document
+from memlens.explanation.explain import explain
 from memlens.model import (
     Alloc,
     Category,
@@ -275,11 +272,7 @@ def test_the_command_survives_flipped_bits(tmp_path: Path) -> None:
         except (RecordError, UsageError):
             continue
         shown += 1
-        config = from_snapshot(trace.metadata["allocator_settings"])
-        checked = verify(trace, config)
-        held = trace.breakdown()
-        document(trace, held, pool_use(checked.segments), causes(trace, config), checked, replay=True)
-        module_uses(held)
+        explain(trace).to_dict(replay=True)
     assert shown > 50
 
 

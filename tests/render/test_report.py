@@ -220,7 +220,7 @@ def test_why_it_ran_out_is_told() -> None:
     events = [Alloc(0, 36 * MIB), Free(0), Alloc(1, 6 * MIB, site=line), Alloc(2, 50 * MIB, site=line)]
     page = page_of(replay(Trace("measured", events), capacity_bytes=80 * MIB), "x")
     assert page.head.tone == "bad"
-    assert page.head.headline.startswith("Ran out of memory: 50.00 MiB were asked for and not to be had.")
+    assert page.head.headline.startswith("Ran out of memory: could not allocate 50.00 MiB.")
     failure = next(section for section in page.sections if section.key == "failures").blocks[0]
     assert "this is fragmentation" in failure.text
 

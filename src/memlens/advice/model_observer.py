@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 from torch import nn
@@ -10,8 +9,9 @@ from torch import nn
 from memlens.advice.facts import Block, Facts, Head
 from memlens.advice.model_observation import Seen, under
 from memlens.devices import Gpu
+from memlens.explanation.held import held_by
 from memlens.explanation.prediction import Prediction
-from memlens.model import Alloc, Category, Free, Trace
+from memlens.model import Category, Trace
 from memlens.scenarios.scenario import Scenario
 from memlens.scenarios.training import Prepared
 
@@ -59,13 +59,5 @@ def kept_by_module(trace: Trace) -> dict[str, int]:
     starts = [mark.index for mark in trace.marks if mark.name == "backward"]
     if not starts:
         return {}
-    kept: defaultdict[str, int] = defaultdict(int)
-    living: dict[int, Alloc] = {}
-    for event in trace.events[: starts[-1]]:
-        if isinstance(event, Alloc) and event.category is Category.ACTIVATION:
-            living[event.id] = event
-        elif isinstance(event, Free):
-            living.pop(event.id, None)
-    for alloc in living.values():
-        kept[alloc.site.module or ""] += alloc.bytes
-    return kept
+    held = held_by(trace.breakdown(starts[-1] - 1), lambda alloc: (alloc.category, alloc.site.module or ""))
+    return {module: use.bytes for (kind, module), use in held.items() if kind is Category.ACTIVATION}

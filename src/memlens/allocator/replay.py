@@ -89,6 +89,17 @@ class Verification:
     def agrees(self) -> bool:
         return not self.address_mismatches and not self.segment_mismatches
 
+    def to_dict(self) -> dict[str, int | bool]:
+        """`replay` of `memlens snapshot --replay --json`."""
+        return {
+            "allocations": self.allocations,
+            "address_mismatches": self.address_mismatches,
+            "segment_mismatches": self.segment_mismatches,
+            "recorded_reserved_bytes": self.recorded_reserved_bytes,
+            "replayed_reserved_bytes": self.replayed_reserved_bytes,
+            "complete": self.complete,
+        }
+
 
 def verify(trace: Trace, config: AllocatorConfig | None = None) -> Verification:
     """Replay a recording that has addresses, and count what comes out differently.

@@ -9,6 +9,8 @@ from memlens.allocator.blocks import BlockView, SegmentView
 from memlens.model import Alloc, Free, SegmentAlloc, SegmentFree, Trace
 from memlens.model.address_ranges import Ranges, cut
 
+__all__ = ["SegmentView", "layout"]
+
 
 def layout(trace: Trace, index: int) -> list[SegmentView]:
     """The segments after event number `index` with the blocks in them, by address; none without addresses.

@@ -2,21 +2,23 @@
 
 >>> from memlens.model import Alloc, Trace
 >>> before, after = Trace("measured", [Alloc(1, 4096)]), Trace("measured", [Alloc(1, 2048)])
->>> difference = compare(before, after).differences("total")[0]
+>>> difference = compare_traces(before, after).differences("total")[0]
 >>> difference.key, difference.delta_bytes
 ('allocated at the peak', -2048)
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from memlens.explanation.curves import curves, total, unsampled
+from memlens.explanation.explain import as_trace
+from memlens.explanation.held import held_by
 from memlens.model import FIGURES
-from memlens.model.breakdown import Breakdown
 from memlens.model.category import Category
 from memlens.model.events import Alloc, SegmentAlloc
 from memlens.model.trace import Trace
@@ -97,7 +99,25 @@ class Comparison:
         }
 
 
-def compare(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
+def compare(a: Any, b: Any) -> Comparison:
+    """What differs between two records, the biggest differences first.
+
+    Each is a file that memlens reads (.memlens, a torch snapshot, mprofile_*.dat), a `Trace`, or what has one
+    (a prediction, a simulation). Raises RecordError for a file of no known kind.
+
+    Example:
+        >>> from memlens.model import Alloc
+        >>> compare(Trace("measured", [Alloc(1, 512)]), Trace("measured")).rows[0].delta_bytes
+        -512
+    """
+    return compare_traces(as_trace(a), as_trace(b), (_name(a, "A"), _name(b, "B")))
+
+
+def _name(record: Any, otherwise: str) -> str:
+    return Path(record).name if isinstance(record, str | os.PathLike) else otherwise
+
+
+def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
     """Align two records by phase, category, module and line; who holds memory is looked up at each peak."""
     rows = [*_totals(a, b), *_sampled(a, b)]
     if _has_allocations(a) and _has_allocations(b):
@@ -155,14 +175,11 @@ def _phases(a: Trace, b: Trace) -> Iterator[Difference]:
         yield Difference("phase", key, found[0].get(key), found[1].get(key))
 
 
-Sums = dict[str, tuple[int, int]]  # key -> bytes and number of allocations
-
-
 def _holders(a: Trace, b: Trace) -> Iterator[Difference]:
     """Who holds memory at each record's own peak."""
     at_peak = a.breakdown(), b.breakdown()
     for kind, key in _KEYS.items():
-        found = [_sums(breakdown, key) for breakdown in at_peak]
+        found = [held_by(breakdown, key) for breakdown in at_peak]
         if kind == "module" and not (set(found[0]) - {""} and set(found[1]) - {""}):
             continue  # a record that knows no modules would only show that
         for name in dict.fromkeys((*found[0], *found[1])):
@@ -170,15 +187,6 @@ def _holders(a: Trace, b: Trace) -> Iterator[Difference]:
             b_bytes, b_count = found[1].get(name, (None, 0))
             reason = reason_of(kind, name, (a_bytes, a_count), (b_bytes, b_count), (a, b))
             yield Difference(kind, name or "(no module)", a_bytes, b_bytes, a_count, b_count, reason)
-
-
-def _sums(held: Breakdown, key: Callable[[Alloc], str]) -> Sums:
-    sums: Sums = {}
-    for alloc in held.live:
-        name = key(alloc)
-        size, count = sums.get(name, (0, 0))
-        sums[name] = size + alloc.bytes, count + 1
-    return sums
 
 
 def place(alloc: Alloc) -> str:

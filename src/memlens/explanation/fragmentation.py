@@ -28,6 +28,10 @@ class PoolUse:
         """Free memory inside segments where something is alive."""
         return self.free_bytes - self.releasable_bytes
 
+    def to_dict(self) -> dict[str, str | int]:
+        """A row of `pools` in `memlens snapshot --json`."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
 
 def pool_use(segments: Iterable[SegmentView]) -> list[PoolUse]:
     """The use of the small pool (requests up to 1 MiB) and of the large one.

@@ -13,7 +13,8 @@ import warnings
 from functools import lru_cache
 from typing import NamedTuple
 
-from memlens.model import Breakdown, Frame, Site
+from memlens.explanation.held import Held, held_by, largest_first
+from memlens.model import Alloc, Breakdown, Frame, Site
 
 UNKNOWN = "?"
 _CALLS = ("_call_impl", "_slow_forward")  # of torch/nn/modules/module.py: a module's forward comes next
@@ -31,18 +32,17 @@ class ModuleUse(NamedTuple):
 
 def module_uses(held: Breakdown) -> list[ModuleUse]:
     """Every module with what it holds, largest first; `?` is what no stack tells. Sums to what is held."""
-    rows: dict[tuple[str, bool], list[int]] = {}
-    names: dict[int, tuple[str, bool]] = {}
-    if held.baseline_bytes:
-        rows[UNKNOWN, False] = [held.baseline_bytes, 0]
-    for alloc in held.live:
+    names: dict[int, tuple[str, bool]] = {}  # sites are shared by many allocations, and stacks are long
+
+    def module(alloc: Alloc) -> tuple[str, bool]:
         site = alloc.site
-        name = names.get(id(site)) or names.setdefault(id(site), module_of(site))
-        row = rows.setdefault(name, [0, 0])
-        row[0] += alloc.bytes
-        row[1] += 1
-    uses = [ModuleUse(name, size, count, inferred) for (name, inferred), (size, count) in rows.items()]
-    return sorted(uses, key=lambda use: -use.bytes)
+        return names.get(id(site)) or names.setdefault(id(site), module_of(site))
+
+    sums = {(UNKNOWN, False): Held(held.baseline_bytes, 0)} if held.baseline_bytes else {}
+    for key, use in held_by(held, module).items():
+        before = sums.get(key, Held(0, 0))
+        sums[key] = Held(before.bytes + use.bytes, before.allocations + use.allocations)
+    return [ModuleUse(name, *use, inferred) for (name, inferred), use in largest_first(sums)]
 
 
 def module_of(site: Site) -> tuple[str, bool]:

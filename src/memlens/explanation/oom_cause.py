@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from memlens.allocator.config import AllocatorConfig
 from memlens.allocator.replay import replay, verify
@@ -34,6 +35,19 @@ class Cause:
     def missing_bytes(self) -> int:
         """How much more would have had to be free, were all free memory one piece."""
         return max(self.event.bytes - self.event.free_bytes - self.use.free_bytes, 0)
+
+    def to_dict(self, first_event: int = 0) -> dict[str, Any]:
+        """A row of `out_of_memory` in `memlens snapshot --json`; events count from `first_event`."""
+        return {
+            "event": self.index - first_event,
+            "requested_bytes": self.event.bytes,
+            "free_bytes": self.event.free_bytes,
+            "allocated_bytes": self.allocated_bytes,
+            "reserved_bytes": self.reserved_bytes,
+            "fragmented": self.fragmented,
+            "expandable_segments_fits": self.expandable_fits,
+            "cause": self.text(),
+        }
 
     def text(self) -> str:
         """The cause in one paragraph."""

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from memlens.explanation.held import held_by, largest_first
 from memlens.model import Alloc, Assumption, Category, Device, Site, Timeline, Trace
 from memlens.units import format_bytes
 
@@ -261,15 +262,14 @@ def allocated_before(timeline: Timeline, index: int) -> int:
 
 def build_holders(trace: Trace, index: int, count: int = TOP_MODULES) -> tuple[Holder, ...]:
     """The modules that hold most at event number `index`; the root is the empty path."""
-    sizes: defaultdict[str, int] = defaultdict(int)
-    types: dict[str, str] = {}
-    for alloc in trace.breakdown(index).live:
-        module = alloc.site.module
-        if module is not None:
-            sizes[module] += alloc.bytes
-            types.setdefault(module, alloc.site.module_type)
-    ranked = sorted(sizes.items(), key=lambda item: -item[1])[:count]
-    return tuple(Holder(module, types[module], size) for module, size in ranked)
+    at_peak = trace.breakdown(index)
+    types: dict[str | None, str] = {}
+    for alloc in at_peak.live:
+        types.setdefault(alloc.site.module, alloc.site.module_type)
+    ranked = largest_first(held_by(at_peak, lambda alloc: alloc.site.module))
+    return tuple(Holder(module, types[module], use.bytes) for module, use in ranked if module is not None)[
+        :count
+    ]
 
 
 def count_allocations(trace: Trace) -> int:

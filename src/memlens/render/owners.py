@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+from memlens.explanation.held import held_by, largest_first
 from memlens.model import Trace
 from memlens.units import format_bytes, format_count
 
@@ -11,15 +10,14 @@ LINES_SHOWN = 10
 
 
 def owners(trace: Trace, limit: int = LINES_SHOWN) -> str:
-    """The lines whose allocations were alive at the peak, largest first; the rest is one row: sums close."""
+    """The lines whose allocations were alive at the peak, largest first; the others are one row."""
     peak = trace.breakdown()
-    by_line = peak.by_line()
-    counts = Counter(alloc.site.where for alloc in peak.live)
+    by_line = largest_first(held_by(peak, lambda alloc: alloc.site.where))
     rows = [f"held at the peak of {format_bytes(peak.allocated_bytes)}, by line:"]
-    for where, size in list(by_line.items())[:limit]:
-        blocks = f"{format_count(counts[where])} block{'s' if counts[where] > 1 else ''}"
+    for where, (size, count) in by_line[:limit]:
+        blocks = f"{format_count(count)} block{'s' if count > 1 else ''}"
         rows.append(f"  {format_bytes(size):>12}  {blocks:>16}  {where or 'no Python line'}")
-    rest = list(by_line.values())[limit:]
-    if rest:
-        rows.append(f"  {format_bytes(sum(rest)):>12}  {'':>16}  {len(rest)} more lines")
+    others = [use.bytes for _, use in by_line[limit:]]
+    if others:
+        rows.append(f"  {format_bytes(sum(others)):>12}  {'':>16}  {len(others)} more lines")
     return "\n".join(rows)

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from memlens.cli.output import check_output, print_page
-from memlens.explanation.comparing import compare
-from memlens.explanation.comparison import KINDS
+from memlens.explanation.comparison import KINDS, compare
 from memlens.records import folder
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from memlens.errors import UsageError
-from memlens.explanation.comparing import as_trace
 from memlens.explanation.curves import Curve, shown, unsampled
+from memlens.explanation.explain import as_trace
 from memlens.explanation.over_time import ALLOCATED, WORDS, figure_of
 from memlens.explanation.prediction_record import recall
 from memlens.model import Trace

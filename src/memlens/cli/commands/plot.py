@@ -10,8 +10,8 @@ import click
 
 from memlens.cli.output import check_output, print_text
 from memlens.errors import UsageError
-from memlens.explanation.comparing import as_trace
 from memlens.explanation.curves import unsampled
+from memlens.explanation.explain import as_trace
 from memlens.explanation.over_time import (
     ALLOCATED,
     SECONDS,

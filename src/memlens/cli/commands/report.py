@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from memlens.cli.output import check_output
-from memlens.explanation.comparing import as_trace
+from memlens.explanation.explain import as_trace
 from memlens.records import folder
 
 

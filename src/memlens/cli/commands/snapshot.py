@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 
-from memlens.allocator import from_snapshot, verify
 from memlens.cli.output import as_text, check_output, print_page
 from memlens.errors import UsageError
-from memlens.explanation.fragmentation import pool_use
-from memlens.explanation.modules import module_uses
-from memlens.explanation.oom_cause import before, causes
-from memlens.explanation.recording import document
-from memlens.model import Trace
+from memlens.explanation.explain import Explanation, explain
 from memlens.records import kind_of
 from memlens.records.snapshot_writer import dumps
 from memlens.records.torch_snapshot import load_snapshot
-
-
-def index_at(trace: Trace, seconds: float) -> int:
-    """The number of the last event within `seconds` of the first recorded one."""
-    last: int = trace.metadata["baseline_events"] - 1
-    for number in range(last + 1, len(trace.events)):
-        if trace.events[number].time_us > seconds * 1e6:
-            break
-        last = number
-    return last
 
 
 @click.command()
@@ -72,27 +56,16 @@ def command(
     """
     check_output(output, force, ENDINGS)
     refuse_other_records(file)
-    trace = load_snapshot(file, device)
-    config = from_snapshot(trace.metadata["allocator_settings"])
-    checked = verify(trace, config)
-    if checked.complete and checked.agrees:
-        trace = checked.trace  # the true size of every block is known
-    held = trace.breakdown(None if at is None else index_at(trace, at))
-    segments = checked.segments if at is None else verify(before(trace, held.index + 1), config).segments
-    found = causes(trace, config)
-    modules = [use._asdict() for use in module_uses(held)]
-    shown = document(
-        trace, held, pool_use(segments), found, checked, modules=modules, replay=replays, top=top
-    )
+    explanation = explain(load_snapshot(file, device), at=at)
     if output is not None:
-        write(output, checked.trace, trace, shown, None if at is None else held.index, top)
+        write(output, explanation, replays, top)
         click.echo(f"wrote {output}")
     elif as_json:
-        click.echo(json.dumps(shown, indent=2))
+        click.echo(json.dumps(explanation.to_dict(replay=replays, top=top), indent=2))
     else:
         from memlens.render.snapshot import page
 
-        print_page(page(shown))
+        print_page(page(explanation, replay=replays, top=top))
 
 
 ENDINGS = (".json", ".txt", ".html", ".memlens", ".pickle")
@@ -108,25 +81,28 @@ def refuse_other_records(file: Path) -> None:
         )
 
 
-def write(
-    output: Path, sized: Trace, trace: Trace, shown: dict[str, Any], index: int | None, top: int
-) -> None:
-    """The file that the ending names. `sized` has every block at its true size, `trace` is what was shown."""
+def write(output: Path, explanation: Explanation, replay: bool, top: int) -> None:
+    """The file that the ending names."""
     match output.suffix:
         case ".pickle":
-            output.write_bytes(dumps(sized))
+            checked = explanation.checked  # where it differs from the recording, the sizes are the rules'
+            output.write_bytes(dumps(explanation.trace if checked is None else checked.trace))
         case ".memlens":
             from memlens.records.native import save
 
-            save(trace, output)
+            save(explanation.trace, output)
         case ".html":
             from memlens.render.report import to_html
 
-            name = Path(shown["file"]).name
-            output.write_text(to_html(trace, name, index=index, top=top), encoding="utf-8")
+            name = Path(explanation.trace.metadata["source"]).name
+            index = None if explanation.is_peak else explanation.index
+            page = to_html(explanation.trace, name, index=index, top=top)
+            output.write_text(page, encoding="utf-8")
         case ".txt":
-            from memlens.render.snapshot import page
+            from memlens.render.snapshot import page as terminal_page
 
-            output.write_text(as_text(page(shown)), encoding="utf-8")
+            text = as_text(terminal_page(explanation, replay=replay, top=top))
+            output.write_text(text, encoding="utf-8")
         case _:
-            output.write_text(json.dumps(shown, indent=2), encoding="utf-8")
+            document = explanation.to_dict(replay=replay, top=top)
+            output.write_text(json.dumps(document, indent=2), encoding="utf-8")

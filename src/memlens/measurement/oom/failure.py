@@ -17,10 +17,10 @@ from torch import nn
 import memlens
 from memlens.allocator import from_snapshot, verify
 from memlens.errors import MemlensError
+from memlens.explanation.explain import lines
 from memlens.explanation.fragmentation import pool_use
 from memlens.explanation.modules import UNKNOWN, module_uses
 from memlens.explanation.oom_cause import Cause, causes
-from memlens.explanation.recording import holders
 from memlens.measurement.gap import measure_gap
 from memlens.measurement.oom.history import NOTHING, Kept
 from memlens.measurement.oom.remedies import Facts, advise
@@ -193,8 +193,8 @@ def _read(kept: Kept) -> tuple[Trace | None, Cause | None, tuple[PoolState, ...]
 def _lines(trace: Trace | None) -> tuple[tuple[str, int], ...]:
     if trace is None:
         return ()
-    rows = holders(trace, trace.breakdown(len(trace.events) - 1))
-    return tuple((row["line"], row["bytes"]) for row in rows[:TOP] if row["bytes"])
+    uses = lines(trace, trace.breakdown(len(trace.events) - 1))
+    return tuple((use.line, use.bytes) for use in uses[:TOP] if use.bytes)
 
 
 def _modules(trace: Trace | None) -> tuple[tuple[str, int], ...]:

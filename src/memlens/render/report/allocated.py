@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from memlens.allocator import from_snapshot
-from memlens.explanation.growth import growth
-from memlens.explanation.oom_cause import Cause, causes
+from memlens.explanation.explain import Explanation
 from memlens.explanation.over_time import phase_at
-from memlens.explanation.prediction import Prediction, build_steps, peak_index, short_name, verdict
-from memlens.explanation.prediction_record import recall
-from memlens.model import Category, OutOfMemory, Timeline, Trace
+from memlens.explanation.prediction import Prediction, build_steps, short_name, verdict
+from memlens.model import Category, OutOfMemory, Trace
 from memlens.render.prediction import subtitle
 from memlens.render.report import charts
 from memlens.render.report.blocks import (
@@ -30,32 +25,12 @@ from memlens.render.report.holders import TOP, holders, unused
 from memlens.units import format_bytes, format_count
 
 
-@dataclass(frozen=True)
-class View:
-    """A trace of allocations and the moment that is looked at."""
-
-    trace: Trace
-    timeline: Timeline
-    index: int
-    prediction: Prediction | None
-    causes: list[Cause]
-    when: str = "the peak"
+def moment(seen: Explanation) -> str:
+    """`the peak`, or `event 12`."""
+    return "the peak" if seen.is_peak else f"event {format_count(seen.index - seen.first_event)}"
 
 
-def view(trace: Trace, index: int | None = None) -> View:
-    """Look at the peak (of the process in a prediction, of allocated memory otherwise), or at `index`."""
-    timeline, prediction, when = trace.timeline(), recall(trace), "the peak"
-    if index is None:
-        index = peak_index(timeline) if prediction else timeline.peak_index
-    else:
-        when = f"event {format_count(index - trace.metadata.get('baseline_events', 0))}"
-    settings = trace.metadata.get("allocator_settings")
-    failed = any(isinstance(event, OutOfMemory) for event in trace.events)
-    found = causes(trace, from_snapshot(settings)) if failed and settings is not None else []
-    return View(trace, timeline, index, prediction, found, when)
-
-
-def head(seen: View) -> Head:
+def head(seen: Explanation) -> Head:
     """The answer in one sentence, and its figures."""
     if seen.prediction is not None:
         return _predicted(seen.prediction)
@@ -70,7 +45,7 @@ def head(seen: View) -> Head:
             headline += f", {format_bytes(timeline.peak_reserved_bytes)} reserved"
     if failed:
         asked = format_bytes(failed[-1].bytes)
-        headline, tone = f"Ran out of memory: {asked} were asked for and not to be had. {headline}", "bad"
+        headline, tone = f"Ran out of memory: could not allocate {asked}. {headline}", "bad"
     return Head(KINDS[trace.origin], headline, tone, _others(trace), _facts(seen))
 
 
@@ -92,9 +67,9 @@ KINDS = {
 }
 
 
-def _facts(seen: View) -> list[Fact]:
+def _facts(seen: Explanation) -> list[Fact]:
     timeline, trace = seen.timeline, seen.trace
-    start = trace.metadata.get("baseline_events", 0)
+    start = seen.first_event
     facts = [Fact("allocated at the peak", format_bytes(timeline.peak_allocated_bytes), _when(seen))]
     if timeline.reserved:
         facts.append(Fact("reserved at its peak", format_bytes(timeline.peak_reserved_bytes)))
@@ -109,7 +84,7 @@ def _facts(seen: View) -> list[Fact]:
     return facts
 
 
-def _when(seen: View) -> str:
+def _when(seen: Explanation) -> str:
     """`after 1.23 s, in forward, step 2`, as far as it is known."""
     if not 0 <= seen.timeline.peak_index < len(seen.trace.events):
         return ""
@@ -151,17 +126,17 @@ def _predicted(found: Prediction) -> Head:
     )
 
 
-def sections(seen: View, top: int = TOP) -> list[Section]:
+def sections(seen: Explanation, top: int = TOP) -> list[Section]:
     """The parts in the order they are read."""
-    trace, index = seen.trace, seen.index
+    trace, index, when = seen.trace, seen.index, moment(seen)
     found = seen.prediction
     limit = room(found) if found else None
-    spec, note = charts.allocations(trace, index, seen.when.removeprefix("the "), limit)
+    spec, note = charts.allocations(trace, index, when.removeprefix("the "), limit)
     parts: list[Section | None] = [
         Section("course", "Memory over time", [Chart("", spec, note)]) if len(trace.events) > 1 else None,
-        holders(trace, trace.breakdown(index), seen.when, _beside(seen), top),
-        _steps(trace, seen.timeline),
-        unused(trace, index, seen.when),
+        holders(trace, seen.held, when, _beside(seen), top),
+        _steps(seen),
+        unused(trace, index, when),
         _failures(seen),
         _cards(found) if found else None,
     ]
@@ -180,7 +155,7 @@ def room(found: Prediction) -> int | None:
     return device.memory_bytes - device.context_bytes[1]
 
 
-def _beside(seen: View) -> dict[Category, int]:
+def _beside(seen: Explanation) -> dict[Category, int]:
     """What is held beside allocations, in a prediction of a process: free blocks, the context."""
     timeline, device = seen.timeline, seen.trace.device
     found: dict[Category, int] = {}
@@ -191,8 +166,8 @@ def _beside(seen: View) -> dict[Category, int]:
     return found
 
 
-def _steps(trace: Trace, timeline: Timeline) -> Section | None:
-    steps = build_steps(trace, timeline)
+def _steps(seen: Explanation) -> Section | None:
+    steps = build_steps(seen.trace, seen.timeline)
     blocks: list[Block] = []
     if any(step.forward_peak_bytes is not None for step in steps):
         columns = (
@@ -214,7 +189,7 @@ def _steps(trace: Trace, timeline: Timeline) -> Section | None:
             )  # fmt: skip
             rows.append((count(step.step), *(words("") if size is None else mib(size) for size in sizes)))
         blocks.append(Table("Peaks of each step, MiB", columns, rows, wide=True))
-    grown = growth(trace)
+    grown = seen.growth
     if grown is not None:
         held, change = grown.allocated_bytes, format_bytes(grown.bytes_per_step, sign=True)
         loop = " No step is named: that line is where the outermost loop came back to." * grown.inferred
@@ -230,7 +205,7 @@ def _steps(trace: Trace, timeline: Timeline) -> Section | None:
     return Section("steps", "Step by step", blocks) if blocks else None
 
 
-def _failures(seen: View) -> Section | None:
+def _failures(seen: Explanation) -> Section | None:
     """Why it ran out."""
     told = [Prose(cause.text(), "bad") for cause in seen.causes]
     if not told:

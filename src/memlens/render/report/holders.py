@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from memlens.allocator import SegmentView
+from memlens.explanation.address_map import SegmentView
 from memlens.explanation.fragmentation import PoolUse, pool_use
+from memlens.explanation.held import named
 from memlens.explanation.modules import UNKNOWN, module_of
 from memlens.model import Alloc, Breakdown, Category, Trace
 from memlens.render.report.blocks import Block, Cell, Section, Table, count, mib, percent, ranked, words
@@ -20,7 +21,7 @@ def holders(trace: Trace, held: Breakdown, when: str, beside: dict[Category, int
     tables: list[Block] = [categories(held, beside)] if known else []
     for title, first, key, empty in _KEYS:
         if any(key(alloc) for alloc in held.live):
-            sums = sums_of(trace, held, key)
+            sums = named(trace, held, key)
             tables.append(ranked(title, first, [(name, *row) for name, row in sums.items()], top, empty))
     return Section("holders", f"Who holds memory at {when}", tables)
 
@@ -39,18 +40,6 @@ def categories(held: Breakdown, beside: dict[Category, int]) -> Table:
     ]
     rows.append((words("in all"), mib(whole), percent(whole, whole)))
     return Table("By what it is for", ("category", "#MiB", "#share"), rows)
-
-
-def sums_of(trace: Trace, held: Breakdown, key: Callable[[Alloc], str]) -> dict[str, tuple[int, int]]:
-    """Bytes and number of allocations by name; what was there before the recording has a name too."""
-    start = trace.metadata.get("baseline_events", 0)
-    before = trace.marks[0].name if start and trace.marks else "before the recording"
-    sums = {before: (held.baseline_bytes, 0)} if held.baseline_bytes else {}
-    for alloc in held.live:
-        name = key(alloc) or (before if alloc.id < start else "")
-        size, number = sums.get(name, (0, 0))
-        sums[name] = size + alloc.bytes, number + 1
-    return sums
 
 
 def _module(alloc: Alloc) -> str:

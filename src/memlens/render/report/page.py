@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memlens import __version__
+from memlens.explanation.explain import Explanation, explain_trace
 from memlens.explanation.over_time import holds_allocations, is_sampled
 from memlens.model import Assumption, SegmentAlloc, Trace
 from memlens.render.report import allocated, runs
@@ -14,7 +15,7 @@ from memlens.render.report.holders import TOP
 
 def page_of(trace: Trace, name: str, *, index: int | None = None, top: int = TOP) -> Page:
     """Everything that is to be said of `trace`; `index` is another moment to look at than the peak."""
-    seen = allocated.view(trace, index) if holds_allocations(trace) else None
+    seen = explain_trace(trace, index) if holds_allocations(trace) else None
     assumptions = seen.prediction.assumptions if seen and seen.prediction else trace.assumptions
     head = Head("empty", "This record holds no memory: no allocation and no reading", "warn")
     sections: list[Section] = []
@@ -82,7 +83,7 @@ SAMPLED = (
 )
 
 
-def about(trace: Trace, name: str, seen: allocated.View | None) -> Section:
+def about(trace: Trace, name: str, seen: Explanation | None) -> Section:
     """What the figures are, and what they are not."""
     said, made = [], f"Made from {name} by memlens {__version__}"
     if seen is not None:

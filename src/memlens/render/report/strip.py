@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from memlens.allocator.blocks import SegmentView
-from memlens.explanation.address_map import layout
+from memlens.explanation.address_map import SegmentView, layout
 from memlens.model import Category, Trace
 from memlens.render.report.blocks import Strip
 from memlens.units import format_bytes, format_count
