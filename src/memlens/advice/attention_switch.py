@@ -35,16 +35,18 @@ def attention_switch(model: nn.Module) -> str:
     return ""
 
 
-def turn(kind: str, model: nn.Module) -> None:
+def turn(kind: str, model: Any) -> None:
     """Turn the switch of that kind on a model of the simulation's own."""
     if kind == "transformers":
         model.set_attn_implementation("sdpa")
         return
+    module: Any
     for module in model.modules():
         if kind == "timm" and getattr(module, "fused_attn", None) is False:
             module.fused_attn = True
         elif kind == "weights" and isinstance(module, nn.MultiheadAttention):
-            module.forward = functools.partial(_without_weights, module.forward)
+            forward = functools.partial(_without_weights, module.forward)
+            module.forward = forward  # type: ignore[method-assign]
 
 
 def _without_weights(forward: Any, *args: Any, **kwargs: Any) -> Any:

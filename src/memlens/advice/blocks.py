@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -60,7 +61,7 @@ def checkpointing_kind(model: nn.Module, blocks: Sequence[str]) -> str:
     return "blocks" if blocks else ""
 
 
-def checkpoint_these(model: nn.Module, paths: Sequence[str]) -> None:
+def checkpoint_these(model: Any, paths: Sequence[str]) -> None:
     """Recompute these modules in backward. transformers' own layers are told; others are wrapped."""
     chosen = set(paths)
     if any(_is_transformers(module) for module in model.modules()):

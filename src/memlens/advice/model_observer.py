@@ -51,7 +51,8 @@ def head(seen: Seen, prepared: Prepared) -> Head | None:
     inside = loss == "output.loss"
     if inside and not hasattr(seen.model, "loss_function"):
         return None
-    return Head(seen.logits_of, named[seen.logits_of].out_features, inside)
+    layer: Any = named[seen.logits_of]  # linear or like it
+    return Head(seen.logits_of, layer.out_features, inside)
 
 
 def kept_by_module(trace: Trace) -> dict[str, int]:

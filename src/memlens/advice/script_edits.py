@@ -53,7 +53,7 @@ def half_weights(ours: Onlooker, dtype: str) -> None:
 @edits("channels-last")
 def channels_last(ours: Onlooker, _: Any) -> None:
     layout = torch.channels_last
-    ours.edits.append(lambda model: model.to(memory_format=layout))
+    ours.edits.append(lambda model: model.to(memory_format=layout))  # type: ignore[call-overload]
     ours.maps.append(lambda tensor: tensor.contiguous(memory_format=layout) if tensor.ndim == 4 else tensor)
 
 
@@ -89,14 +89,15 @@ def fused_attention(ours: Onlooker, _: Any) -> None:
 def in_place(ours: Onlooker, paths: list[str]) -> None:
     def edit(model: nn.Module) -> None:
         for path in paths:
-            model.get_submodule(path).inplace = True
+            module: Any = model.get_submodule(path)
+            module.inplace = True
 
     ours.edits.append(edit)
 
 
 @edits("no-cache")
 def no_cache(ours: Onlooker, _: Any) -> None:
-    def edit(model: nn.Module) -> None:
+    def edit(model: Any) -> None:
         if hasattr(getattr(model, "config", None), "use_cache"):
             model.config.use_cache = False
 

@@ -102,7 +102,7 @@ class OomRecorder:
     def _attach(self) -> None:
         if not self._open:
             return
-        torch._C._cuda_attach_out_of_memory_observer(self._full)
+        torch._C._cuda_attach_out_of_memory_observer(self._full)  # type: ignore[attr-defined]
         if self._history and not torch._C._cuda_isHistoryEnabled():
             torch.cuda.memory._record_memory_history(
                 context="alloc", stacks="python", max_entries=self._history

@@ -177,11 +177,10 @@ def resolve(device: Device) -> torch.device:
     if isinstance(device, int):
         return torch.device("cuda", device) if torch.cuda.is_available() else torch.device("cpu")
     given = torch.device(device)
-    if given.type == "cuda" and given.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    if given.type != "cpu" and given.index is None:
-        return torch.device(given.type, 0)  # as its tensors say
-    return given
+    if given.type == "cpu" or ":" in str(given):
+        return given
+    # `cuda` is the current one; of another kind the first, as its tensors say
+    return torch.device(given.type, torch.cuda.current_device() if given.type == "cuda" else 0)
 
 
 def allocated_bytes(device: torch.device) -> int | None:

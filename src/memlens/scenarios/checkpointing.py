@@ -13,7 +13,7 @@ from memlens.errors import UsageError
 from memlens.model import Assumption
 
 
-def enable(model: nn.Module, name: str) -> Assumption:
+def enable(model: Any, name: str) -> Assumption:
     """Turn checkpointing on and say how it was done. The model is the simulation's own, never the user's.
 
     Raises UsageError where a model neither offers it nor has repeated blocks.

@@ -116,7 +116,7 @@ class Objective:
         self.label(self.target)
 
 
-def _cross_entropy(out: Any, target: torch.Tensor | None) -> torch.Tensor:
+def _cross_entropy(out: Any, target: Any) -> torch.Tensor:
     return functional.cross_entropy(first_tensor(out), target)
 
 
@@ -125,11 +125,11 @@ def _cross_entropy_tokens(out: Any, target: torch.Tensor | None) -> torch.Tensor
     return functional.cross_entropy(first_tensor(out).flatten(0, 1), target.flatten())
 
 
-def _mse(out: Any, target: torch.Tensor | None) -> torch.Tensor:
+def _mse(out: Any, target: Any) -> torch.Tensor:
     return functional.mse_loss(first_tensor(out), target)
 
 
-def _bce(out: Any, target: torch.Tensor | None) -> torch.Tensor:
+def _bce(out: Any, target: Any) -> torch.Tensor:
     return functional.binary_cross_entropy_with_logits(first_tensor(out), target)
 
 

@@ -41,7 +41,9 @@ class Edits:
             assumption = edit(model)
             if assumption is not None:
                 sim.assume(assumption)
-        return model.to(memory_format=torch.channels_last) if self.channels_last else model
+        if not self.channels_last:
+            return model
+        return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def around(self, sim: Any) -> AbstractContextManager[Any]:
         """The contexts around one forward, entered in their order."""

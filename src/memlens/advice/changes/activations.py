@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -39,7 +40,8 @@ def in_place(facts: Facts) -> Iterator[Change]:
 
     def edit(model: nn.Module) -> None:
         for path in paths:
-            model.get_submodule(path).inplace = True
+            module: Any = model.get_submodule(path)
+            module.inplace = True
 
     few = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
     yield Change(

@@ -24,7 +24,7 @@ class ChunkedLoss:
         self.layer: nn.Linear | None = None
         self.target: Tensor | None = None
 
-    def edit(self, model: nn.Module) -> None:
+    def edit(self, model: Any) -> None:
         """Take the head out of the model, and its loss where it computes one."""
         layer = model.get_submodule(self.head.path)
         self.layer, self.target = layer, None

@@ -22,7 +22,7 @@ class AdamW8bit(Optimizer):
         super().__init__(params, {"lr": lr})
         self._maps: tuple[torch.Tensor, ...] | None = None
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None and not self.state[parameter]:

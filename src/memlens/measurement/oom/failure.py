@@ -164,9 +164,9 @@ def _by_category(taken: Taken) -> dict[Category, int]:
 
 def _losses() -> tuple[str, ...]:
     """The scalar tensors that keep a graph, as a list of losses does: the names of the first two, if any."""
-    scalars = [tensor for tensor in CENSUS.tensors() if tensor.dim() == 0 and tensor.grad_fn is not None]
-    inner = {following for tensor in scalars for following, _ in tensor.grad_fn.next_functions}
-    ends = [tensor for tensor in scalars if tensor.grad_fn not in inner and tensor.grad_fn.next_functions]
+    scalars = [(t, t.grad_fn) for t in CENSUS.tensors() if t.dim() == 0 and t.grad_fn is not None]
+    inner = {following for _, node in scalars for following, _ in node.next_functions}
+    ends = [tensor for tensor, node in scalars if node not in inner and node.next_functions]
     if len(ends) < FEW:
         return ()
     named = [held[0].expression for tensor in ends[:2] if (held := who_holds(tensor).holders)]

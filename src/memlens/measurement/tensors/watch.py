@@ -20,11 +20,12 @@ from memlens.measurement.tensors.census import CENSUS
 from memlens.model import Category
 from memlens.model.tensors import LiveTensor
 
-address = torch._C._storage_address  # of a tensor's storage, which need not become an object for it
+# of a tensor's storage, which need not become an object for it
+address = torch._C._storage_address  # type: ignore[attr-defined]
 size_of = torch.UntypedStorage.nbytes
 # getters, called without looking them up
-shape_of = torch._C.TensorBase.shape.__get__
-requires_grad = torch._C.TensorBase.requires_grad.__get__
+shape_of = torch._C.TensorBase.shape.__get__  # type: ignore[attr-defined]
+requires_grad = torch._C.TensorBase.requires_grad.__get__  # type: ignore[attr-defined]
 
 
 class Record(weakref.ref):  # type: ignore[type-arg]

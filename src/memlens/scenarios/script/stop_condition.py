@@ -100,7 +100,7 @@ def counting(steps: Steps) -> Iterator[None]:
         init(self, *args, **kwargs)
         steps.made(self)
 
-    torch.optim.Optimizer.__init__ = noted
+    torch.optim.Optimizer.__init__ = noted  # type: ignore[method-assign]
     handles = [
         hooks.register_module_forward_pre_hook(steps.forward_begins),
         optimizers.register_optimizer_step_pre_hook(steps.step_begins),
@@ -109,7 +109,7 @@ def counting(steps: Steps) -> Iterator[None]:
     try:
         yield
     finally:
-        torch.optim.Optimizer.__init__ = init
+        torch.optim.Optimizer.__init__ = init  # type: ignore[method-assign]
         for handle in handles:
             handle.remove()
 

@@ -117,13 +117,13 @@ class Attribution:
         if node is None and torch.is_grad_enabled():
             # a node is made before its operator runs, so the first operator with its number is its own;
             # those after it with the same number have no node
-            self._by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, site)
+            self._by_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, site)
         return site
 
     def remember(self, operator: str) -> None:
         """An operator runs in forward without allocating: its backward belongs to its line all the same."""
         if torch.is_grad_enabled() and torch._C._current_autograd_node() is None:
-            number = torch.autograd._get_sequence_nr() - 1
+            number = torch._C._autograd._get_sequence_nr() - 1
             if number not in self._by_sequence:
                 self._by_sequence[number] = self._forward_site(operator)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from typing import Any
 
 import torch
 
@@ -30,7 +31,7 @@ class Streams:
 
     def use(self, stream: int) -> None:
         """Operators of this thread run on `stream` from now on."""
-        here, following = self._here, torch.autograd._get_sequence_nr()
+        here, following = self._here, torch._C._autograd._get_sequence_nr()
         if here.stream and here.node is None and following > here.first:
             self._firsts.append(here.first)
             self._ranges.append((following, here.stream))
@@ -43,7 +44,7 @@ class Streams:
         here = self._here
         if not self._ranges and not here.stream:
             return 0
-        node = torch._C._current_autograd_node()
+        node: Any = torch._C._current_autograd_node()
         if node is None:
             return here.stream
         number = node._sequence_nr()

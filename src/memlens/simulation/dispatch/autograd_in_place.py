@@ -40,7 +40,7 @@ FILLS = {
 _ENGINE = torch.autograd.graph._engine_run_backward.__code__
 
 
-def counts(tensor: Tensor) -> tuple[int, int]:
+def counts(tensor: Any) -> tuple[int, int]:
     """References to the tensor and to its storage, as seen from inside a dispatch handler."""
     return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 

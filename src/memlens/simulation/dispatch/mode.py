@@ -55,7 +55,7 @@ class DispatchMode(TorchDispatchMode):
         with self.ledger.lock, _NO_FUNCTION_MODES():
             for wrapper in filter(is_traceable_wrapper_subclass_type, types):
                 with self:  # a jagged tensor does it with the tensor inside, which is ours again
-                    return wrapper.__torch_dispatch__(func, types, args, kwargs or {})
+                    return wrapper.__torch_dispatch__(func, types, args, kwargs or {})  # type: ignore[attr-defined]
             return self.run(func, args, kwargs or {})
 
     def for_thread(self) -> DispatchMode:

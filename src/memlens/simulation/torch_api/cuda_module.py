@@ -237,8 +237,8 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
 
     def group_by_device(lists: Any, *args: Any) -> Any:
         """Optimizers make scalars on the device of a group, and C++ would tell them that it is meta."""
-        groups = group(lists, *args).items()
-        return {(mode.device_of(found[0][0][0]), dtype): found for (_, dtype), found in groups}
+        groups: Any = group(lists, *args)
+        return {(mode.device_of(found[0][0][0]), dtype): found for (_, dtype), found in groups.items()}
 
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """A lazy parameter gets its shape; torch's own asks the data that is not there yet for its device."""

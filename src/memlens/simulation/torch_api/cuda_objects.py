@@ -102,13 +102,13 @@ class Generator(torch.Generator, metaclass=_AnyGenerator):
     """A generator of the simulated device: a host's, which says otherwise; nothing is drawn from it there."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
-        return super().__new__(cls, "cpu")
+        return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = as_device(device)
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         return self._device
 
 

@@ -47,7 +47,7 @@ def _array(mode: DeviceMode, func: Function, tensor: Tensor, /) -> object:
 
 def replacements() -> dict[str, Any]:
     """Dotted names and their stand-ins; torch has both functions under two names."""
-    to, from_ = torch.to_dlpack, torch.from_dlpack
+    to, from_ = torch.to_dlpack, torch.from_dlpack  # type: ignore[attr-defined]
 
     def to_dlpack(tensor: Tensor) -> Any:
         if tensor.is_cuda:

@@ -87,7 +87,7 @@ class _Writer(pickle.Pickler):
         if number == len(self.checkpoint.storages):
             self.checkpoint.storages.append(self._describe_storage(tensor, storage))
         return _Tensor(
-            number, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype,
+            number, int(tensor.storage_offset()), tensor.shape, tensor.stride(), tensor.dtype,
             tensor.requires_grad, isinstance(tensor, nn.Parameter),
         )  # fmt: skip
 

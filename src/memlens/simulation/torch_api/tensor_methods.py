@@ -26,17 +26,17 @@ def _device(mode: DeviceMode, func: Function, tensor: Tensor, /) -> torch.device
     return mode.device_of(tensor)
 
 
-@handles(Tensor.is_cuda.__get__)
+@handles(Tensor.is_cuda.__get__)  # type: ignore[attr-defined]
 def _is_cuda(mode: DeviceMode, func: Function, tensor: Tensor, /) -> bool:
     return mode.device_of(tensor).type == "cuda"
 
 
-@handles(Tensor.is_cpu.__get__)
+@handles(Tensor.is_cpu.__get__)  # type: ignore[attr-defined]
 def _is_cpu(mode: DeviceMode, func: Function, tensor: Tensor, /) -> bool:
     return mode.device_of(tensor).type == "cpu"
 
 
-@handles(Tensor.is_meta.__get__)
+@handles(Tensor.is_meta.__get__)  # type: ignore[attr-defined]
 def _is_meta(mode: DeviceMode, func: Function, tensor: Tensor, /) -> bool:
     return mode.device_of(tensor).type == "meta"
 
@@ -202,7 +202,7 @@ def _same(mode: DeviceMode, func: Function, tensor: Tensor, /) -> Tensor:
     return tensor
 
 
-@handles(Tensor.data.__set__)
+@handles(Tensor.data.__set__)  # type: ignore[attr-defined]
 def _set_data(mode: DeviceMode, func: Function, tensor: Tensor, value: Tensor, /) -> None:
     """`parameter.data = moved`: CPU and CUDA tensors may take each other's place, CPU and meta may not."""
     if tensor.is_meta or not value.is_meta:

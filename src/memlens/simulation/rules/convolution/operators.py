@@ -149,15 +149,16 @@ def backward(sim: Simulation, args: Any, kwargs: Any) -> Any:
         (1, needs_w, w, "backward_weight"),
     ):
         if wanted:
-            found[place] = torch.empty(like.shape, dtype=like.dtype, device="meta", memory_format=call.layout)
-            sim.adopt(found[place], name)
+            made = torch.empty(like.shape, dtype=like.dtype, device="meta", memory_format=call.layout)
+            found[place] = made
+            sim.adopt(made, name)
             call.run(direction, name)  # type: ignore[arg-type]
     for free in held:
         free()
     if needs_bias:
         channels = grad.shape[1]
-        found[2] = torch.empty(channels, dtype=grad.dtype, device="meta")
-        sim.adopt(found[2], name)
+        found[2] = made = torch.empty(channels, dtype=grad.dtype, device="meta")
+        sim.adopt(made, name)
         over = [dim for dim in range(grad.dim()) if dim != 1]
         for free in _hold(sim, name, *reduction_bytes(sim, grad, over, grad.dtype)):
             free()
