@@ -21,7 +21,7 @@ import torch
 import memlens
 from benchmarks.coverage import host, modules, operators, optimizers, simulated
 from benchmarks.coverage.apart import run_apart
-from benchmarks.coverage.compare import CRASHES, Row, verdict
+from benchmarks.coverage.compare import AGREES, CRASHES, NO_HOST, Row, verdict
 from benchmarks.coverage.page import render
 from benchmarks.coverage.programs import Case
 from benchmarks.coverage.shared_code import load
@@ -56,7 +56,7 @@ def measure(case: Case) -> dict[str, Any]:
     with memlens.simulate(CARD) as sim:
         for program, seen in zip(programs, real, strict=True):
             found = simulated.observe(sim, program.prepare, program.run)
-            row.add(verdict(seen, found), program.label, len(found.uncounted))
+            row.add(verdict(case.key, seen, found), program.label, len(found.uncounted))
     return row.to_dict()
 
 
@@ -74,32 +74,40 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=SAMPLES, help=f"at most, per row ({SAMPLES})")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"at most, per row ({SECONDS:g})")
     parser.add_argument("--results", type=Path, default=Path("build/coverage.jsonl"), help="rows as JSON")
+    parser.add_argument("--again", action="store_true", help="run rows in --results that do not agree again")
     parser.add_argument("--fresh", action="store_true", help="run the rows that are in --results again")
     parser.add_argument("-o", "--output", type=Path, default=PAGE, help="where to write (docs/coverage.md)")
     options = parser.parse_args()
     warm_up()
     wanted = [c for c in cases(options.samples) if options.only is None or re.search(options.only, c.key)]
-    rows = measure_all(wanted, options.results, options.fresh, options.seconds)
+    done = {} if options.fresh or not options.results.exists() else dict(_read(options.results))
+    if options.again:
+        done = {key: row for key, row in done.items() if row.outcome in (AGREES, NO_HOST)}
+    rows = measure_all(wanted, done, options.results, options.seconds)
     if options.only is None:
         options.output.write_text(render(rows, torch.__version__))
         print(f"wrote {options.output}")
 
 
-def measure_all(wanted: list[Case], results: Path, fresh: bool, seconds: float) -> list[Row]:
-    """The rows of `wanted`, from `results` where they are there, each written down as it is known."""
-    done = {} if fresh or not results.exists() else dict(_read(results))
+def measure_all(wanted: list[Case], done: dict[str, Row], results: Path, seconds: float) -> list[Row]:
+    """The rows of `wanted`, from `done` where they are there, others run and written down at once."""
     results.parent.mkdir(parents=True, exist_ok=True)
     rows = []
-    with results.open("w" if fresh else "a") as file:
+    with results.open("w") as file:
+        file.writelines(_line(key, row) for key, row in done.items())
         for number, case in enumerate(wanted, 1):
             row = done.get(case.key)
             if row is None:
                 row = run(case, seconds)
-                file.write(json.dumps({"key": case.key} | row.to_dict()) + "\n")
+                file.write(_line(case.key, row))
                 file.flush()
                 _report(number, len(wanted), case, row)
             rows.append(row)
     return rows
+
+
+def _line(key: str, row: Row) -> str:
+    return json.dumps({"key": key} | row.to_dict()) + "\n"
 
 
 def _read(results: Path) -> Iterator[tuple[str, Row]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from benchmarks.coverage.known import why_known
 from benchmarks.coverage.seen import Description, Seen
 from benchmarks.coverage.shared_code import is_shared
 
@@ -24,6 +25,7 @@ class Verdict:
     what: str = ""
     peak_compared: bool = False
     bounded: bool = False
+    known: tuple[str, ...] = ()  # why it differs as a real card does
 
 
 @dataclass
@@ -41,12 +43,14 @@ class Row:
     peaks_compared: int = 0
     bounded: int = 0
     uncounted: int = 0
+    known: list[str] = field(default_factory=list)
 
     def add(self, verdict: Verdict, sample: str, uncounted: int) -> None:
         self.samples += verdict.outcome != NO_HOST
         self.peaks_compared += verdict.peak_compared
         self.bounded += verdict.bounded
         self.uncounted += uncounted
+        self.known += [why for why in verdict.known if why not in self.known]
         if WORST_LAST.index(verdict.outcome) > WORST_LAST.index(self.outcome):
             self.outcome = verdict.outcome
             self.what, self.sample = verdict.what, "" if verdict.outcome == AGREES else sample
@@ -55,10 +59,12 @@ class Row:
         return asdict(self)
 
 
-def verdict(host: Seen, device: Seen) -> Verdict:
-    """The outcome of one sample."""
+def verdict(name: str, host: Seen, device: Seen) -> Verdict:
+    """The outcome of one sample of the row `name`."""
     if host.error:
         return Verdict(AGREES if device.error else NO_HOST)
+    if device.error and why_known(name, device.error):
+        return Verdict(AGREES, known=(why_known(name, device.error),))
     if device.error:
         return Verdict(REFUSED if device.refused else CRASHES, device.error)
     if device.uncounted:
@@ -69,9 +75,12 @@ def verdict(host: Seen, device: Seen) -> Verdict:
     compared = not own and not bounded
     if compared and host.peak_bytes != device.peak_bytes:
         differences.append(f"peak: {device.peak_bytes} bytes, on the CPU {host.peak_bytes}")
-    if differences:
-        return Verdict(DIFFERS, "; ".join(differences[:3]), compared, bounded)
-    return Verdict(AGREES, "", compared, bounded)
+    reasons = {difference: why_known(name, difference) for difference in differences}
+    unknown = [difference for difference, why in reasons.items() if not why]
+    known = tuple(sorted(filter(None, set(reasons.values()))))
+    if unknown:
+        return Verdict(DIFFERS, "; ".join(unknown[:3]), compared, bounded, known)
+    return Verdict(AGREES, "", compared, bounded, known)
 
 
 def metadata(

@@ -30,6 +30,14 @@ def render(rows: Sequence[Row], torch_version: str) -> str:
     lines += ["", f"Storages on the simulated device that the ledger does not hold: **{uncounted}**."]
     for outcome, title in ((REFUSED, "Refused"), (DIFFERS, "Differs"), (CRASHES, "Crashes")):
         lines += ["", f"## {title}", "", *_listed(row for row in compared if row.outcome == outcome)]
+    lines += [
+        "",
+        "## As a real card",
+        "",
+        "These differ from the CPU, and a real card does so, too:",
+        "",
+        *_known(compared),
+    ]
     left_out = [row for row in rows if row.outcome == NO_HOST]
     names = sorted({row.name for row in left_out})
     lines += [
@@ -57,6 +65,14 @@ def _totals(rows: Sequence[Row]) -> list[str]:
         rest = " | ".join(f"{count:,}" for count in counts[1:])
         lines.append(f"| {words} (`{table}`) | {len(mine):,} | {share} | {rest} | {peaks:,} |")
     return lines
+
+
+def _known(rows: Iterable[Row]) -> list[str]:
+    reasons: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        for why in row.known:
+            reasons[why].add(f"`{row.name}`")
+    return [f"- {', '.join(sorted(names))}: {why}" for why, names in sorted(reasons.items())] or ["none"]
 
 
 def _listed(rows: Iterable[Row]) -> list[str]:

@@ -33,6 +33,15 @@ def _dispatch(entry: dict[str, Any], by_name: dict[str, Any]) -> dict[str, str]:
     return {key.strip(): kernel for keys, kernel in table.items() for key in keys.split(",")}
 
 
+# one function for both in the table, but what it calls on the CPU allocates for itself
+OWN_ON_CPU = {
+    "aten::scatter_add": "the CPU sorts the indices (cpu/ScatterGatherKernel.cpp)",
+    "aten::scatter_add_": "the same",
+    "aten::gather": "the same",
+    "aten::take": "the CPU makes its index contiguous",
+}  # fmt: skip
+
+
 def load() -> None:
     """Read the tables, once for all rows."""
     _kernels()
@@ -42,7 +51,7 @@ def load() -> None:
 @functools.cache
 def is_shared(name: str) -> bool:
     """Whether the CPU and CUDA run one function for `aten::NAME.OVERLOAD`, and no rule says otherwise."""
-    if name in _ruled() or name not in _kernels():
+    if name in OWN_ON_CPU or name in _ruled() or name not in _kernels():
         return False
     kernels = _kernels()[name]
     return kernels.get("CPU") == kernels.get("CUDA")

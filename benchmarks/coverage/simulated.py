@@ -20,7 +20,7 @@ def observe(sim: Simulation, prepare: Prepare, run: Run) -> Seen:
     cuBLAS' workspace is left out of the peak: the CPU has none.
     """
     seen = Seen()
-    assumed = len(sim.trace.assumptions)
+    sim.trace.assumptions.clear()  # each is said once; another sample may have said it
     watch = _Watch(sim, seen)
     try:
         state = prepare(Place("cuda"))
@@ -37,7 +37,7 @@ def observe(sim: Simulation, prepare: Prepare, run: Run) -> Seen:
         seen.refused = isinstance(error, MemlensError)
     finally:
         sim.watch = None
-    seen.assumptions = [a.what for a in sim.trace.assumptions[assumed:]]
+    seen.assumptions = [a.what for a in sim.trace.assumptions]
     return seen
 
 

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from memlens.errors import UnsupportedOperator
 from memlens.simulation.core import device_checks
 from memlens.simulation.core.known_values import FOLLOWED
+from memlens.simulation.dispatch.composed import composition
 from memlens.simulation.rules.registry import COMPOSITES, LIBRARIES, ON_DEVICE, OPERATORS, SCRATCH, Scratch
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Operator:
     """What is known of one operator, looked up once."""
 
     __slots__ = (
+        "composed",
         "composite",
         "fills",
         "follows",
@@ -60,6 +62,7 @@ class Operator:
         self.lists = self.name.startswith("_foreach_")  # optimizers', always well-formed, slow to check
         self.on_device = func in ON_DEVICE or func.name() in LIBRARIES
         self.composite = func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
+        self.composed = composition(func)
 
 
 # these ask cuBLAS, whose handle gets its workspace on first use (ATen/cuda/CublasHandlePool.cpp)
@@ -79,6 +82,8 @@ def _kind(func: OpOverload) -> Kind:
     written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     if name in _RESIZES or any(a.kwarg_only for a in written):
         return Kind.OTHER
+    if torch.Tag.inplace_view in func.tags:
+        return Kind.VIEW  # `transpose_` and its like change what the tensor is, each time
     if written:
         first = written[0] is schema.arguments[0]
         simple = not schema.returns or all(r.alias_info is not None for r in schema.returns)
