@@ -6,18 +6,14 @@ large pool one large segment (20 MiB by default). Free pages in the middle can b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from memlens.allocator import rules
 from memlens.allocator.blocks import FREE, UNMAPPED, Block, Pool, Segment
-
-if TYPE_CHECKING:
-    from memlens.allocator.simulator import CachingAllocator
+from memlens.allocator.state import AllocatorState
 
 UNLIMITED_BYTES = 1 << 40  # the address range where the device has no known size
 
 
-def grow(allocator: CachingAllocator, pool: Pool, size: int) -> Block | None:
+def grow(allocator: AllocatorState, pool: Pool, size: int) -> Block | None:
     """A free block of at least `size` bytes that is in no pool, mapping what is missing of it.
 
     None if the device is full; what was mapped until then stays, free (try_allocate_expandable_block).
@@ -39,7 +35,7 @@ def grow(allocator: CachingAllocator, pool: Pool, size: int) -> Block | None:
     return block
 
 
-def unmap(allocator: CachingAllocator, block: Block) -> None:
+def unmap(allocator: AllocatorState, block: Block) -> None:
     """Give the whole pages inside the free `block` back to the driver (unmap_block)."""
     segment, pool = block.segment, block.pool
     page = rules.page_bytes(pool.small, allocator.config)
@@ -62,7 +58,7 @@ def unmap(allocator: CachingAllocator, block: Block) -> None:
         del allocator.segments[segment.address]
 
 
-def _find(allocator: CachingAllocator, pool: Pool, size: int) -> Block:
+def _find(allocator: AllocatorState, pool: Pool, size: int) -> Block:
     """The block at the lowest address that can grow to `size` (find_expandable_block)."""
     for candidate in pool.unmapped:
         before = candidate.prev
@@ -91,7 +87,7 @@ def _reach(start: Block, size: int) -> bool:
     return total >= size
 
 
-def _map(allocator: CachingAllocator, block: Block, size: int) -> Block | None:
+def _map(allocator: AllocatorState, block: Block, size: int) -> Block | None:
     """Back the first `size` bytes of an unmapped block by whole pages; the free block that results."""
     pool = block.pool
     page = rules.page_bytes(pool.small, allocator.config)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from memlens.allocator import expandable, release, rules
 from memlens.allocator.blocks import FREE, Block, Pool, Segment
 from memlens.allocator.oom import DeviceFull
-
-if TYPE_CHECKING:
-    from memlens.allocator.simulator import CachingAllocator
+from memlens.allocator.state import AllocatorState
 
 
-def grow(allocator: CachingAllocator, pool: Pool, size: int, requested_bytes: int) -> Block:
+def grow(allocator: AllocatorState, pool: Pool, size: int, requested_bytes: int) -> Block:
     """A free block from the driver, releasing what is cached if need be (the second half of malloc).
 
     In PyTorch's order: collect garbage; ask; release oversize blocks and ask; release all that is whole and
@@ -34,7 +30,7 @@ def grow(allocator: CachingAllocator, pool: Pool, size: int, requested_bytes: in
     return block
 
 
-def _ask(allocator: CachingAllocator, pool: Pool, size: int, wanted: int) -> Block | None:
+def _ask(allocator: AllocatorState, pool: Pool, size: int, wanted: int) -> Block | None:
     """A segment of `wanted` bytes as one free block that is in no pool; None if there is no room."""
     if allocator.allowed_bytes is not None and allocator.reserved_bytes + wanted > allocator.allowed_bytes:
         return None
@@ -49,11 +45,11 @@ def _ask(allocator: CachingAllocator, pool: Pool, size: int, wanted: int) -> Blo
     return segment.head
 
 
-def _full(allocator: CachingAllocator, requested_bytes: int, wanted: int) -> DeviceFull:
+def _full(allocator: AllocatorState, requested_bytes: int, wanted: int) -> DeviceFull:
     total, free = allocator.total_bytes or 0, allocator.free_bytes or 0
     return DeviceFull(
-        request_bytes=requested_bytes,
-        requested_bytes=wanted,
+        asked_bytes=requested_bytes,
+        segment_bytes=wanted,
         total_bytes=total,
         free_bytes=free,
         allocated_bytes=allocator.allocated_bytes,

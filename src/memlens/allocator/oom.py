@@ -8,16 +8,16 @@ from memlens.units import GIB, KIB, MIB
 class DeviceFull(Exception):
     """No block holds the request, and the device has no room for another segment.
 
-    The figures are those of PyTorch's message: `requested_bytes` is the segment that was wanted (2 MiB for
-    any small request, 20 MiB up to 10 MiB), `request_bytes` what the code asked for, `process_bytes` what
+    The figures are those of PyTorch's message: `segment_bytes` is the segment that was wanted (2 MiB for
+    any small request, 20 MiB up to 10 MiB), `asked_bytes` what the code asked for, `process_bytes` what
     the whole process holds: all that is not free, as the simulated process has the card to itself.
     """
 
     def __init__(
         self,
         *,
-        request_bytes: int,
-        requested_bytes: int,
+        asked_bytes: int,
+        segment_bytes: int,
         total_bytes: int,
         free_bytes: int,
         allocated_bytes: int,
@@ -26,8 +26,8 @@ class DeviceFull(Exception):
         allowed_bytes: int | None = None,
         expandable_segments: bool = False,
     ) -> None:
-        self.request_bytes = request_bytes
-        self.requested_bytes = requested_bytes
+        self.asked_bytes = asked_bytes
+        self.segment_bytes = segment_bytes
         self.total_bytes = total_bytes
         self.free_bytes = free_bytes
         self.allocated_bytes = allocated_bytes
@@ -55,7 +55,7 @@ def message(error: DeviceFull, device: int = 0) -> str:
             "#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
         )
     return (
-        f"CUDA out of memory. Tried to allocate {format_size(error.requested_bytes)}. "
+        f"CUDA out of memory. Tried to allocate {format_size(error.segment_bytes)}. "
         f"GPU {device} has a total capacity of {format_size(error.total_bytes)} "
         f"of which {format_size(error.free_bytes)} is free. Including non-PyTorch memory, this process has "
         f"{format_size(error.process_bytes)} memory in use. {allowed}"

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
 from memlens.allocator import expandable
 from memlens.allocator.blocks import KEY_SHIFT, Block, Pool
-
-if TYPE_CHECKING:
-    from memlens.allocator.simulator import CachingAllocator
+from memlens.allocator.state import AllocatorState
 
 
-def release_block(allocator: CachingAllocator, block: Block) -> None:
+def release_block(allocator: AllocatorState, block: Block) -> None:
     """cudaFree of a segment that is one free block."""
     block.pool.remove(block)
     del allocator.segments[block.segment.address]
     allocator.count_segment("free", block.address, block.size, block.pool)
 
 
-def release(allocator: CachingAllocator, block: Block) -> int:
+def release(allocator: AllocatorState, block: Block) -> int:
     """Give a free block back as far as it can go: a whole segment, or the pages inside; the bytes."""
     before = allocator.reserved_bytes
     if block.segment.expandable:
@@ -29,7 +26,7 @@ def release(allocator: CachingAllocator, block: Block) -> int:
     return before - allocator.reserved_bytes
 
 
-def release_cached_blocks(allocator: CachingAllocator) -> None:
+def release_cached_blocks(allocator: AllocatorState) -> None:
     """Everything that can go, large pools first; pages of expandable segments are unmapped."""
     allocator.synchronize()
     for small in (False, True):
@@ -44,7 +41,7 @@ def release_cached_blocks(allocator: CachingAllocator) -> None:
             expandable.unmap(allocator, block)
 
 
-def release_available_cached_blocks(allocator: CachingAllocator, pool: Pool, size: int) -> bool:
+def release_available_cached_blocks(allocator: AllocatorState, pool: Pool, size: int) -> bool:
     """With max_split_size only: oversize blocks, just enough for the request; whether they suffice."""
     limit = allocator.config.max_split_bytes
     if limit is None:
@@ -65,7 +62,7 @@ def release_available_cached_blocks(allocator: CachingAllocator, pool: Pool, siz
     return released >= target
 
 
-def collect_garbage(allocator: CachingAllocator) -> None:
+def collect_garbage(allocator: AllocatorState) -> None:
     """Release large segments unused for longer than the average, until reserved is below the threshold."""
     assert allocator.allowed_bytes is not None
     threshold = int(allocator.config.garbage_collection_threshold * allocator.allowed_bytes)

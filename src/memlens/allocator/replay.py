@@ -11,7 +11,8 @@ from memlens.allocator.blocks import Block, SegmentView
 from memlens.allocator.config import AllocatorConfig, to_snapshot
 from memlens.allocator.oom import DeviceFull
 from memlens.allocator.restore import restore
-from memlens.allocator.simulator import CachingAllocator, SegmentCallback
+from memlens.allocator.simulator import CachingAllocator
+from memlens.allocator.state import SegmentCallback
 from memlens.model import Alloc, Event, Free, Mark, OutOfMemory, SegmentAlloc, SegmentFree, Trace
 
 
@@ -42,7 +43,7 @@ def replay(
                 try:
                     blocks[event.id] = block = allocator.malloc(event.requested or event.bytes, event.stream)
                 except DeviceFull as full:
-                    events.append(OutOfMemory(full.request_bytes, full.free_bytes, event.site, event.time_us))
+                    events.append(OutOfMemory(full.asked_bytes, full.free_bytes, event.site, event.time_us))
                     break
                 events.append(_placed(event, block))
             case Free():

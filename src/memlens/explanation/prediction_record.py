@@ -13,7 +13,7 @@ from memlens.model import Trace
 KEY = "prediction"
 
 
-class Scenario(msgspec.Struct):
+class ScenarioRecord(msgspec.Struct):
     """What every scenario says; that of a script leaves the rest out."""
 
     mode: str
@@ -22,7 +22,7 @@ class Scenario(msgspec.Struct):
     steps: int
 
 
-class Loop(Scenario):
+class LoopRecord(ScenarioRecord):
     """What the scenario of a model says besides."""
 
     batch_size: int
@@ -32,7 +32,7 @@ class Loop(Scenario):
     grad_checkpointing: bool
 
 
-class Kept(msgspec.Struct):
+class PredictionRecord(msgspec.Struct):
     """What is kept. A record may come from anywhere: what is not like this is no prediction."""
 
     target: str
@@ -45,8 +45,8 @@ class Kept(msgspec.Struct):
 
 
 def remember(prediction: Prediction) -> Prediction:
-    """Write into the prediction's trace what was asked, so that its record answers as it did."""
-    kept = Kept(
+    """Write into the prediction's trace what was asked, so that it can be rebuilt from its saved trace."""
+    kept = PredictionRecord(
         prediction.target,
         prediction.scenario,
         prediction.operators,
@@ -62,11 +62,11 @@ def remember(prediction: Prediction) -> Prediction:
 def recall(trace: Trace) -> Prediction | None:
     """The prediction that a trace was made for; None for any other trace."""
     try:
-        kept = msgspec.convert(trace.metadata.get(KEY), Kept)
-        scenario = msgspec.convert(kept.scenario, Scenario)
+        kept = msgspec.convert(trace.metadata.get(KEY), PredictionRecord)
+        scenario = msgspec.convert(kept.scenario, ScenarioRecord)
         if scenario.mode != "script":
-            msgspec.convert(kept.scenario, Loop)
+            msgspec.convert(kept.scenario, LoopRecord)
     except msgspec.ValidationError:
         return None
-    said = {name: getattr(kept, name) for name in Kept.__struct_fields__ if name != "cards"}
+    said = {name: getattr(kept, name) for name in PredictionRecord.__struct_fields__ if name != "cards"}
     return replace(build_prediction(trace, **said), cards=kept.cards)

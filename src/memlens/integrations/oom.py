@@ -14,7 +14,7 @@ import torch
 
 from memlens.devices.oom_observers import OBSERVERS
 from memlens.measurement.oom.failure import asked_of, collect, device_of, frame_of, is_oom
-from memlens.measurement.oom.history import Kept, keep
+from memlens.measurement.oom.history import AllocatorHistory, keep
 from memlens.measurement.oom.raised import listen
 from memlens.model.oom import Failure
 from memlens.render import oom as render
@@ -138,7 +138,7 @@ class OomRecorder:
         if self._busy or not self._open:
             return
         self._busy = True  # what is done here may run out itself
-        kept = Kept()
+        kept = AllocatorHistory()
         self.count += 1
         try:
             if self.count > MOST:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from memlens.model.category import Category
-from memlens.model.events import Alloc, Free
-
-if TYPE_CHECKING:
-    from memlens.model.trace import Trace
+from memlens.model.events import Alloc, Event, Free
 
 K = TypeVar("K", bound=Hashable)
 
@@ -53,12 +50,12 @@ class Breakdown:
         return self.by(lambda alloc: alloc.site.where)
 
 
-def breakdown_at(trace: Trace, index: int) -> Breakdown:
+def breakdown_at(events: Sequence[Event], index: int, baseline_bytes: int = 0) -> Breakdown:
     """The allocations that are alive after event number `index` (-1: before the first)."""
     live: dict[int, Alloc] = {}
-    for event in trace.events[: index + 1]:
+    for event in events[: index + 1]:
         if isinstance(event, Alloc):
             live[event.id] = event
         elif isinstance(event, Free):
             del live[event.id]
-    return Breakdown(index, tuple(live.values()), trace.baseline_allocated_bytes)
+    return Breakdown(index, tuple(live.values()), baseline_bytes)

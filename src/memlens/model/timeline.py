@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from memlens.model.events import Alloc, Free, SegmentAlloc, SegmentFree
-
-if TYPE_CHECKING:
-    from memlens.model.trace import Trace
+from memlens.model.events import Alloc, Event, Free, SegmentAlloc, SegmentFree
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +40,13 @@ class Timeline:
         return max(allocated, default=self.baseline_allocated_bytes), max(reserved, default=0)
 
 
-def build_timeline(trace: Trace) -> Timeline:
-    """Walk the events once, adding up."""
+def build_timeline(events: Iterable[Event], allocated_bytes: int = 0, reserved_bytes: int = 0) -> Timeline:
+    """Walk the events once, adding up from what was allocated and reserved before the first."""
     sizes: dict[int, int] = {}
     allocated, reserved = array("q"), array("q")
-    current, held = trace.baseline_allocated_bytes, trace.baseline_reserved_bytes
+    current, held = allocated_bytes, reserved_bytes
     has_segments = False
-    for event in trace.events:
+    for event in events:
         if isinstance(event, Alloc):
             sizes[event.id] = event.bytes
             current += event.bytes
@@ -63,6 +60,4 @@ def build_timeline(trace: Trace) -> Timeline:
             has_segments = True
         allocated.append(current)
         reserved.append(held)
-    return Timeline(
-        allocated, reserved if has_segments or held else array("q"), trace.baseline_allocated_bytes
-    )
+    return Timeline(allocated, reserved if has_segments or held else array("q"), allocated_bytes)

@@ -70,11 +70,12 @@ class Trace:
 
     def timeline(self) -> Timeline:
         """Allocated and reserved bytes after every event."""
-        return build_timeline(self)
+        return build_timeline(self.events, self.baseline_allocated_bytes, self.baseline_reserved_bytes)
 
     def breakdown(self, index: int | None = None) -> Breakdown:
         """Who holds what after event number `index`; the peak of allocated memory if None."""
-        return breakdown_at(self, self.timeline().peak_index if index is None else index)
+        moment = self.timeline().peak_index if index is None else index
+        return breakdown_at(self.events, moment, self.baseline_allocated_bytes)
 
     @cached_property
     def allocations(self) -> dict[int, Alloc]:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 if TYPE_CHECKING:
-    from memlens.summaries.nodes import Node, Shape
-    from memlens.summaries.rows import Kept
+    from memlens.summaries.nodes import KeptTensor, Node, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def times(*factors: Any) -> str:
     return " × ".join(str(factor) for factor in factors)
 
 
-def formulas_of(node: Node, params: list[nn.Parameter], kept: tuple[Kept, ...]) -> tuple[Formula, ...]:
+def formulas_of(node: Node, params: list[nn.Parameter], kept: tuple[KeptTensor, ...]) -> tuple[Formula, ...]:
     """Parameters, MACs, output and kept bytes of a row, each only where there is something to explain."""
     found = [*_params(node, params), *_macs(node)]
     found += _output(node)
@@ -65,7 +64,7 @@ def _letters(shape: Shape) -> str:
     return _NAMES.get(len(shape), "sizes" if shape else "1")
 
 
-def _origin(kept: Kept, node: Node) -> str:
+def _origin(kept: KeptTensor, node: Node) -> str:
     """Whose tensor it is that the row keeps."""
     known = {"input": "the batch", "buffer": "a buffer", "host": "on the host", "held": "held by the graph"}
     if kept.what in known:

@@ -115,3 +115,17 @@ class Call:
     node: Node
     output: Any  # Outputs in lists and dicts, nested as the module returned them
     takes_tensor: bool  # whether its first argument is one
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensor:
+    """A storage that a row keeps for backward. `what` is activation, input, buffer, host or held.
+
+    `source` is the path of the row that returned it, None where the row made it inside itself.
+    """
+
+    shape: Shape
+    dtype: str
+    bytes: int
+    what: str
+    source: str | None = None

@@ -11,22 +11,8 @@ from torch import Tensor, nn
 from memlens.model import Alloc, Category, Free
 from memlens.summaries.collapse import collapse
 from memlens.summaries.formulas import Formula, formulas_of
-from memlens.summaries.nodes import Node, Saved, Shape, Spec
+from memlens.summaries.nodes import KeptTensor, Node, Saved, Shape, Spec
 from memlens.summaries.recorder import Recorder
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A storage that a row keeps for backward. `what` is activation, input, buffer, host or held.
-
-    `source` is the path of the row that returned it, None where the row made it inside itself.
-    """
-
-    shape: Shape
-    dtype: str
-    bytes: int
-    what: str
-    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +47,7 @@ class Row:
     dtype: str = field(default="", compare=False)
     kernel_size: tuple[int, ...] = field(default=(), compare=False)
     groups: int | None = field(default=None, compare=False)
-    kept: tuple[Kept, ...] = field(default=(), compare=False, repr=False)
+    kept: tuple[KeptTensor, ...] = field(default=(), compare=False, repr=False)
     formulas: tuple[Formula, ...] = field(default=(), compare=False, repr=False)
     params_used: bool = field(default=True, compare=False)
     transient_below_bytes: int = field(default=0, compare=False)  # with all the rows below it
@@ -147,7 +133,7 @@ def _row(
     node: Node,
     counted: Counted,
     repeated: bool,
-    kept: tuple[Kept, ...],
+    kept: tuple[KeptTensor, ...],
     recorder: Recorder,
 ) -> Row:
     module = node.module
@@ -215,11 +201,11 @@ def assign_kept(recorder: Recorder) -> None:
             saved.node.saved.append(saved)
 
 
-def _kept(saved: Saved, recorder: Recorder) -> Kept:
+def _kept(saved: Saved, recorder: Recorder) -> KeptTensor:
     dtype = str(saved.dtype).removeprefix("torch.")
     maker = recorder.maker(saved)
     source = None if maker is None else maker.final.path
-    return Kept(saved.shape, dtype, saved.nbytes, recorder.what(saved), source)
+    return KeptTensor(saved.shape, dtype, saved.nbytes, recorder.what(saved), source)
 
 
 def set_transients(recorder: Recorder) -> None:

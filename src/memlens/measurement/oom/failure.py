@@ -22,7 +22,7 @@ from memlens.explanation.fragmentation import pool_use
 from memlens.explanation.modules import UNKNOWN, module_uses
 from memlens.explanation.oom_cause import Cause, causes
 from memlens.measurement.gap import measure_gap
-from memlens.measurement.oom.history import NOTHING, Kept
+from memlens.measurement.oom.history import NOTHING, AllocatorHistory
 from memlens.measurement.oom.remedies import Facts, advise
 from memlens.measurement.tensors import names as names
 from memlens.measurement.tensors.census import CENSUS
@@ -89,7 +89,7 @@ def collect(
     asked_bytes: int | None = None,
     free_bytes: int | None = None,
     total_bytes: int | None = None,
-    kept: Kept = NOTHING,
+    kept: AllocatorHistory = NOTHING,
 ) -> Failure:
     """Everything that can be known now of a failure on `device`; `frame` is where it happened.
 
@@ -173,7 +173,7 @@ def _losses() -> tuple[str, ...]:
     return tuple(named + [""] * (len(ends) - len(named)))
 
 
-def _read(kept: Kept) -> tuple[Trace | None, Cause | None, tuple[PoolState, ...]]:
+def _read(kept: AllocatorHistory) -> tuple[Trace | None, Cause | None, tuple[PoolState, ...]]:
     """What the allocator's recorded events say of the failure."""
     if kept.snapshot is None:
         return None, None, ()

@@ -13,7 +13,7 @@ import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AllocatorHistory:
     """The snapshot, the file that has it, and why there is none, or why it lies elsewhere."""
 
     snapshot: dict[str, Any] | None = field(default=None, repr=False)
@@ -21,10 +21,10 @@ class Kept:
     problem: str = ""
 
 
-NOTHING = Kept()
+NOTHING = AllocatorHistory()
 
 
-def keep(device: torch.device, folder: Path | None, name: str) -> Kept:
+def keep(device: torch.device, folder: Path | None, name: str) -> AllocatorHistory:
     """Take CUDA's recorded events and write them to `folder`, else to the temporary directory.
 
     Without a folder nothing is taken.
@@ -35,7 +35,7 @@ def keep(device: torch.device, folder: Path | None, name: str) -> Kept:
         snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
         data = pickle.dumps(snapshot, protocol=4)
     except (RuntimeError, AttributeError, MemoryError, pickle.PicklingError) as error:
-        return Kept(problem=f"the allocator's history could not be read: {error}")
+        return AllocatorHistory(problem=f"the allocator's history could not be read: {error}")
     problem = ""
     for place in (folder, Path(tempfile.gettempdir())):
         try:
@@ -45,5 +45,5 @@ def keep(device: torch.device, folder: Path | None, name: str) -> Kept:
             with suppress(OSError):
                 (place / name).unlink(missing_ok=True)  # half a record is none
         else:
-            return Kept(snapshot, str(place / name), problem)
-    return Kept(snapshot, problem=problem)
+            return AllocatorHistory(snapshot, str(place / name), problem)
+    return AllocatorHistory(snapshot, problem=problem)

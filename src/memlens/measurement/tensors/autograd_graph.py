@@ -30,7 +30,7 @@ def walk(roots: Iterable[Any]) -> Iterator[Any]:
                 stack.append(following)
 
 
-class Kept(NamedTuple):
+class SavedForBackward(NamedTuple):
     """Saved tensors, each with its node's name (`ReluBackward0`), and the leaves of the graphs."""
 
     tensors: list[Tensor]
@@ -53,7 +53,7 @@ class Graphs:
         self._ends: set[tuple[int, type, int]] = set()
         self.again = False
 
-    def saved(self, ends: Iterable[tuple[Tensor, Any]]) -> Kept:
+    def saved(self, ends: Iterable[tuple[Tensor, Any]]) -> SavedForBackward:
         """What was not told before. `ends` are the tensors alive that have a node."""
         walked, self._ends = self._ends, set()
         roots = []
@@ -62,11 +62,11 @@ class Graphs:
             self._ends.add(end)
             if self.again or end not in walked:
                 roots.append(node)
-        return self._walk(roots) if roots else Kept([], [], [])
+        return self._walk(roots) if roots else SavedForBackward([], [], [])
 
-    def _walk(self, roots: list[Any]) -> Kept:
+    def _walk(self, roots: list[Any]) -> SavedForBackward:
         """As `walk`, written out: it passes every node of a new graph."""
-        tensors, nodes, leaves = found = Kept([], [], [])
+        tensors, nodes, leaves = found = SavedForBackward([], [], [])
         before = self._read
         read = self._read = set()
         seen, slots_of = set(roots), _SLOTS.get
