@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from memlens.measurement.host.proc_reader import Denied, LinuxReader, Reader, Reading, Shares, reader_for
+from memlens.measurement.host.proc_reader import LinuxReader
+from memlens.measurement.host.process_names import short_name
 from memlens.measurement.host.psutil_reader import PsutilReader
-from memlens.measurement.run.process_names import short_name
+from memlens.measurement.host.readers import reader_for
+from memlens.measurement.host.reading import Denied, Reader, Reading, Shares
 from memlens.units import MIB
 
 CHILD = "import sys; x = bytearray(30 << 20); print('ready', flush=True); sys.stdin.read()"
@@ -110,7 +112,8 @@ def test_more_processes_than_descriptors_are_kept(monkeypatch: pytest.MonkeyPatc
 def test_another_users_pss_is_denied_with_a_reason() -> None:
     """RSS of another user's process can be read, PSS cannot: Denied says why."""
     code = (
-        "import os\nfrom memlens.measurement.host.proc_reader import *\nos.setuid(65534)\n"
+        "import os\nfrom memlens.measurement.host.proc_reader import LinuxReader\n"
+        "from memlens.measurement.host.reading import *\nos.setuid(65534)\n"
         f"reader = LinuxReader({os.getpid()})\nassert reader.read({os.getpid()}).rss_bytes > 0\n"
         f"try: reader.shares({os.getpid()})\nexcept Denied as denied: print(denied)\n"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memlens.measurement.host.proc_reader import Denied, Reading, Shares
+from memlens.measurement.host.reading import Denied, Reading, Shares
 from memlens.measurement.run.driver_processes import Gpus
 from memlens.measurement.run.sampler import Pace, Sampler
 from memlens.model import Process, Sample

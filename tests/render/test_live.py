@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from memlens.measurement.run.recorder import Recording
+from memlens.measurement.run.recording import Recording
 from memlens.model import Process, Sample, Trace
 from memlens.render.live import HISTORY, LiveView
 from memlens.units import MIB

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from memlens.errors import RecordError, UsageError
-from memlens.measurement.run.launch import Settings
+from memlens.measurement.run.settings import Settings
 from memlens.records import folder
 
 if TYPE_CHECKING:
-    from memlens.measurement.run.recorder import OnTick, OpenSink, Recording, Sink
+    from memlens.measurement.run.recorder import OnTick
+    from memlens.measurement.run.recording import OpenSink, Recording, Sink
     from memlens.model import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import psutil
 
-from memlens.measurement.host.proc_reader import Denied, Shares, reader_for
+from memlens.measurement.host.readers import reader_for
+from memlens.measurement.host.reading import Denied, Shares
 
 STATM = "/proc/self/statm"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096

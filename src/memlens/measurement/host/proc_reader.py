@@ -1,7 +1,6 @@
-"""Reading other processes from outside: who belongs to a program, and what memory each holds.
+"""Reading processes from Linux' /proc, through kept file descriptors.
 
-On Linux /proc is read directly through kept file descriptors (some 10 us a process, and a descriptor can
-never show a later process with the same number); elsewhere psutil is asked (psutil_reader.py).
+A reading takes some 10 us a process, and a descriptor can never show a later process with the same number.
 """
 
 from __future__ import annotations
@@ -9,58 +8,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
-from memlens.measurement.run.process_names import short_name
-
-
-class Reading(NamedTuple):
-    """One process's memory. `high_water_bytes` is the highest RSS of its life, where the system keeps it."""
-
-    rss_bytes: int
-    swap_bytes: int | None = None
-    high_water_bytes: int | None = None
-
-
-class Shares(NamedTuple):
-    """PSS (shared pages divided by their users) and USS (pages that only this process has)."""
-
-    pss_bytes: int | None
-    uss_bytes: int | None
-
-
-class Denied(Exception):
-    """The system does not show this figure of this process; the message says why."""
-
-
-class Reader(Protocol):
-    """What a sampler needs of an operating system. A process that is gone reads as None, never as 0."""
-
-    def family(self) -> dict[int, int | None]:
-        """pid -> parent's pid of the program and all its living descendants; the program's parent is None."""
-
-    def read(self, pid: int) -> Reading | None: ...
-
-    def shares(self, pid: int) -> Shares | None:
-        """Costly: the system walks the page tables. Raises Denied."""
-
-    def name(self, pid: int) -> str: ...
-
-    def close(self) -> None: ...
-
-
-def reader_for(pid: int, mark: str = "") -> Reader:
-    """The reader of this system for a program and its descendants.
-
-    `mark` is an entry of the program's environment that no other program has: by it, Linux tells descendants
-    whose parent ended before they were first seen.
-    """
-    if os.path.exists(f"/proc/{os.getpid()}/status"):
-        return LinuxReader(pid, mark=mark)
-    from memlens.measurement.host.psutil_reader import PsutilReader
-
-    return PsutilReader(pid)
-
+from memlens.measurement.host.process_names import short_name
+from memlens.measurement.host.reading import Denied, Reading, Shares
 
 MOST_ENVIRONMENT = 1 << 21  # bytes; a quarter of an 8 MiB stack, which is what Linux allows at most
 KEPT_DESCRIPTORS = 400  # of the 1,024 that Linux gives a process by default

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import psutil
 
-from memlens.measurement.host.proc_reader import Denied, Reading, Shares
-from memlens.measurement.run.process_names import short_name
+from memlens.measurement.host.process_names import short_name
+from memlens.measurement.host.reading import Denied, Reading, Shares
 
 
 class PsutilReader:

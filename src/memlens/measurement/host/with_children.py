@@ -13,7 +13,8 @@ from collections.abc import Callable
 from memlens.errors import UsageError
 from memlens.measurement.host import own_process
 from memlens.measurement.host.meters import Meter, Watcher
-from memlens.measurement.host.proc_reader import Denied, Reader, reader_for
+from memlens.measurement.host.readers import reader_for
+from memlens.measurement.host.reading import Denied, Reader
 
 SAMPLE_SECONDS = 0.01  # a look takes 0.1 ms and some 10 us a child: about 1 % of the time goes into samples
 _OWN: dict[str, Callable[[], int | None]] = {

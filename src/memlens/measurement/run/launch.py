@@ -9,40 +9,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memlens.measurement.run import fast_start, programs
+from memlens.measurement.run.settings import Settings, Started
 
 if TYPE_CHECKING:
-    from memlens.measurement.run.recorder import OpenSink, Recording
+    from memlens.measurement.run.recording import OpenSink, Recording
 
 CAPTURE = "capture"  # memray's file, in the folder of a run
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How to record. `figure` is a key of model.FIGURES; `timeout_s` ends the recording, not the program."""
-
-    interval_s: float = fast_start.INTERVAL_SECONDS
-    figure: str = "rss"
-    include_children: bool = False  # show the sum over processes instead of each
-    timeout_s: float | None = None
-    inside: dict[str, object] = field(default_factory=dict)  # options of bootstrap.py
-    exact: bool = False  # every allocation, through memray
-    bare: bool = False  # start the program as it is, with nothing of ours inside
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A program that runs: where it talks to us, and where memray writes, if it does."""
-
-    program: programs.Program
-    waiter: programs.Waiter
-    started_us: int
-    channel: str
-    capture: str | None
-    seen: list[tuple[int, int]]  # (time, resident bytes) before anybody recorded
 
 
 def record_program(

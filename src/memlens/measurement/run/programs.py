@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memlens.errors import UsageError
+from memlens.measurement.host.process_names import short_name
 from memlens.measurement.run.fast_start import ENTRY, Signals, option_lines
-from memlens.measurement.run.process_names import short_name
 
 if TYPE_CHECKING:
     from memlens.measurement.run.fast_start import Running

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from memlens.measurement.host.proc_reader import Denied, Reader, Reading
+from memlens.measurement.host.reading import Denied, Reader, Reading
 from memlens.measurement.run.driver_processes import Gpus
 from memlens.model import Process, Sample
 

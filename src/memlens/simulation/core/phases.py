@@ -58,7 +58,7 @@ class Phases:
             self.sim.mark("after backward")
 
     def step_begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        check_optimizer(self.sim, optimizer, self.sim.site("step").where)
+        check_optimizer(self.sim.ledger, optimizer, self.sim.site("step").where)
         self.optimizers.add(optimizer)
         for group in optimizer.param_groups:
             self.sim.label(group["params"], Category.PARAMETER)
@@ -69,9 +69,9 @@ class Phases:
     def check(self) -> None:
         """At the end: UncountedTensor if a module or optimizer holds something that is not counted."""
         for root in self.sim.attribution.roots():
-            check_module(self.sim, root)
+            check_module(self.sim.ledger, root)
         for optimizer in self.optimizers:
-            check_optimizer(self.sim, optimizer)
+            check_optimizer(self.sim.ledger, optimizer)
 
     def step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.sim.label_state(optimizer)

@@ -19,7 +19,7 @@ from memlens.units import format_bytes
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.ledger import Ledger
 
 
 def refuse_uncounted(tensor: Tensor, reader: str, where: str) -> None:
@@ -38,23 +38,23 @@ def refuse_uncounted(tensor: Tensor, reader: str, where: str) -> None:
     )
 
 
-def _check(sim: Simulation, parameters: Iterable[Tensor], owner: str, where: str = "") -> None:
+def _check(ledger: Ledger, parameters: Iterable[Tensor], owner: str, where: str = "") -> None:
     """Raise UncountedTensor where a parameter or its gradient has no data and is not in the ledger."""
     with torch._C.DisableTorchFunction():
         for parameter in parameters:
             for tensor in (parameter, parameter.grad):
-                if tensor is not None and tensor.is_meta and sim.ledger.of(tensor) is None:
+                if tensor is not None and tensor.is_meta and ledger.of(tensor) is None:
                     refuse_uncounted(tensor, owner, where)
 
 
-def check_module(sim: Simulation, module: nn.Module) -> None:
+def check_module(ledger: Ledger, module: nn.Module) -> None:
     """The same for everything that a module holds."""
     name = type(module).__name__
-    _check(sim, module.parameters(), f"a parameter of {name}")
-    _check(sim, module.buffers(), f"a buffer of {name}")
+    _check(ledger, module.parameters(), f"a parameter of {name}")
+    _check(ledger, module.buffers(), f"a buffer of {name}")
 
 
-def check_optimizer(sim: Simulation, optimizer: torch.optim.Optimizer, where: str = "") -> None:
+def check_optimizer(ledger: Ledger, optimizer: torch.optim.Optimizer, where: str = "") -> None:
     """The same for the parameters that an optimizer holds."""
     for group in optimizer.param_groups:
-        _check(sim, group["params"], type(optimizer).__name__, where)
+        _check(ledger, group["params"], type(optimizer).__name__, where)
