@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,32 @@ def test_mypy_objects_to_wrong_uses_only(tmp_path: Path) -> None:
     )
     errors = re.findall(r"^use\.py:(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE)
     assert {(int(line), code) for line, code in errors} == expected_errors(USE.read_text()), done.stdout
+
+
+@pytest.mark.torch
+def test_what_describes_a_loop_is_the_same_everywhere() -> None:
+    """`predict` names every option of a loop; `advise` and `max_batch_size` hand the same ones on."""
+    pytest.importorskip("torch")
+    from memlens.advice.advise import BatchOptions, largest_batch
+    from memlens.scenarios.scenario import ScenarioOptions, make_scenario
+
+    options = ScenarioOptions.__annotations__
+    assert {name: parameters(make_scenario)[name] for name in options} == written(options)
+    assert {name: parameters(memlens.predict)[name] for name in options} == written(options)
+    assert set(parameters(make_scenario)) - set(options) == {"inputs", "return"}
+    assert (
+        written(BatchOptions.__annotations__).items()
+        <= {**written(options), **parameters(largest_batch)}.items()
+    )
+
+
+def parameters(function: Callable[..., object]) -> dict[str, str]:
+    return dict(function.__annotations__)
+
+
+def written(annotations: dict[str, Any]) -> dict[str, str]:
+    """The text of annotations, which a TypedDict keeps as references."""
+    return {name: value.__forward_arg__ for name, value in annotations.items()}
 
 
 def pyright_symbols(folder: Path) -> list[dict[str, Any]]:

@@ -19,7 +19,8 @@ assert_type(prediction.peak.allocated_bytes, int)
 assert_type(prediction.breakdown[memlens.Category.ACTIVATION], int)
 assert_type(prediction.trace, memlens.Trace)
 assert_type(memlens.load("run.memlens"), memlens.Trace)
-assert_type(memlens.max_batch_size(model, gpu="T4"), int)
+assert_type(memlens.max_batch_size(model, gpu="T4", margin="5%", optimizer="sgd"), int)
+assert_type(memlens.advise(model, batch_size=3, gpu="T4", seq_len=128).base, memlens.Prediction)
 memlens.mark("epoch")
 with memlens.simulate("T4") as sim:
     assert_type(sim.trace, memlens.Trace)
@@ -72,6 +73,8 @@ memlens.predict(model).foo  # error: attr-defined
 memlens.predict(model, batch_size="3")  # error: arg-type
 memlens.predict()  # error: call-arg
 memlens.perdict(model)  # error: attr-defined
+memlens.advise(model, batchsize=3)  # error: call-arg
+memlens.max_batch_size(model, gpus="T4")  # error: call-arg
 memlens.Category.ACTIVATIONS  # error: attr-defined
 memlens.load(3)  # error: arg-type
 memlens.mark()  # error: call-arg

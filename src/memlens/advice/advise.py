@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from memlens.advice import changes  # noqa: F401  # fills the table
 from memlens.advice.batch import fewest_parts, largest
@@ -20,7 +20,7 @@ from memlens.errors import UsageError
 from memlens.explanation.prediction import Prediction
 from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.inputs import read_inputs
-from memlens.scenarios.scenario import make_scenario
+from memlens.scenarios.scenario import ScenarioOptions, make_scenario
 from memlens.scenarios.target import find_target
 from memlens.units import parse_bytes
 
@@ -40,7 +40,7 @@ def advise(
     model_args: Mapping[str, Any] | None = None,
     inputs: Any = None,
     progress: Callable[[str], None] | None = None,
-    **scenario: Any,
+    **scenario: Unpack[ScenarioOptions],
 ) -> Advice:
     """What would make a training step fit a card, each change simulated, most useful first.
 
@@ -79,6 +79,17 @@ def ranked_advice(facts: Facts, bench: Bench, same_result: bool) -> Advice:
     return Advice(base, tuple(advised), combination, refused=tuple(bench.refused), simulated=bench.simulated)
 
 
+class BatchOptions(ScenarioOptions, total=False):
+    """What the search for a batch size takes beside the loop."""
+
+    gpu: str | Gpu | None
+    memory: str | int | None
+    margin: str | int | float
+    inputs: Any
+    model_args: Mapping[str, Any] | None
+    progress: Callable[[str], None] | None
+
+
 def largest_batch(
     target: Any,
     *,
@@ -88,7 +99,7 @@ def largest_batch(
     inputs: Any = None,
     model_args: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] | None = None,
-    **scenario: Any,
+    **scenario: Unpack[ScenarioOptions],
 ) -> Advice:
     """The largest batch that fits with `margin` to spare, in `largest_batch` of the result.
 
@@ -117,7 +128,7 @@ def searched(bench: Bench, margin: str | int | float) -> Advice:
     return Advice(base, (), largest_batch=found, simulated=bench.simulated)
 
 
-def max_batch_size(target: Any, **call: Any) -> int:
+def max_batch_size(target: Any, **call: Unpack[BatchOptions]) -> int:
     """The largest batch size that fits, 0 if not even 1 does: `largest_batch(...)` as a number.
 
     >>> import torch, memlens
@@ -153,7 +164,7 @@ def read_margin(margin: str | int | float, memory_bytes: int) -> int:
 
 
 def _bench(
-    target: Any, gpu: Any, memory: Any, inputs: Any, model_args: Any, progress: Any, scenario: dict[str, Any]
+    target: Any, gpu: Any, memory: Any, inputs: Any, model_args: Any, progress: Any, scenario: ScenarioOptions
 ) -> Bench:
     checked = make_scenario(inputs=read_inputs(inputs), **scenario)
     card = as_gpu(gpu)

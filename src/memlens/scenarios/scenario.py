@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 
@@ -66,6 +66,24 @@ class Scenario:
     @property
     def recipe(self) -> Precision:
         return AS_BUILT if self.precision is None else PRECISIONS[self.precision]
+
+
+class ScenarioOptions(TypedDict, total=False):
+    """What `predict`, `advise` and `max_batch_size` take of a loop, for calls that hand it on."""
+
+    batch_size: int
+    mode: str
+    optimizer: Any
+    optimizer_args: Mapping[str, Any] | None
+    precision: str | None
+    loss: Any
+    accumulate: int
+    grad_checkpointing: bool
+    steps: int
+    seq_len: int | None
+    alloc_conf: str | None
+    new_tokens: int | None
+    cache: str
 
 
 def make_scenario(
