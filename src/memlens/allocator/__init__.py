@@ -1,7 +1,7 @@
 """The CUDA caching allocator, simulated. Standard library only."""
 
 from memlens.allocator.blocks import Block, BlockView, SegmentView
-from memlens.allocator.config import AllocatorConfig, from_environment, from_snapshot, parse_config
+from memlens.allocator.config import AllocatorConfig, from_environment, from_snapshot, parse_config, text_in
 from memlens.allocator.oom import DeviceFull, message
 from memlens.allocator.replay import Verification, replay, verify
 from memlens.allocator.simulator import CachingAllocator
@@ -19,5 +19,6 @@ __all__ = [
     "message",
     "parse_config",
     "replay",
+    "text_in",
     "verify",
 ]

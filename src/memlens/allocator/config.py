@@ -67,6 +67,15 @@ def parse_config(text: str) -> AllocatorConfig:
     return AllocatorConfig(**values, notes=tuple(notes))
 
 
+def text_in(environ: Mapping[str, str]) -> str | None:
+    """The settings' text in `environ`, by PyTorch's order of names; None where none is set.
+
+    >>> text_in({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    'expandable_segments:True'
+    """
+    return next((environ[name] for name in ENVIRONMENT if environ.get(name)), None)
+
+
 def from_environment(environ: Mapping[str, str]) -> AllocatorConfig:
     """The settings in `environ`, by PyTorch's order of names; the defaults where none is set.
 

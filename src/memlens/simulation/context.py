@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
 
 import memlens.simulation.torch_api.tensor_methods  # noqa: F401  # registers what tensors answer
-from memlens.allocator import from_environment, parse_config
+from memlens.allocator import from_environment, parse_config, text_in
 from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import UsageError
 from memlens.simulation import rules
@@ -75,8 +75,9 @@ def simulate(
     config = from_environment(os.environ) if alloc_conf is None else parse_config(alloc_conf)
     capacity = card.memory_bytes - card.context_bytes[1] if raise_oom else None
     sim = Simulation(card, config, capacity, automatic_phases)
+    sim.alloc_conf = alloc_conf
     if alloc_conf is None:  # as PyTorch: read when CUDA is first used, so that the program may set it
-        sim.ledger.before_first = lambda: sim.allocator.configure(from_environment(os.environ))
+        sim.ledger.before_first = lambda: sim.configure(from_environment(os.environ), text_in(os.environ))
     device_mode = DeviceMode(sim)
     _active.append(sim)
     try:

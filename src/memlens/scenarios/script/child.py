@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import json
 import os
 import signal
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
 
-from memlens.devices import Gpu
+from memlens.errors import MemlensError
 from memlens.measurement.child import bootstrap
 from memlens.model import Mark, Trace
 from memlens.records import native
@@ -29,6 +28,7 @@ from memlens.scenarios.sandbox.limits import OFFLINE, refuse_questions, sandbox
 from memlens.scenarios.script import preload
 from memlens.scenarios.script.constants import compiled
 from memlens.scenarios.script.failure import Complaint, complain
+from memlens.scenarios.script.job import Job, Result, read_job, write_result
 from memlens.scenarios.script.parent import last_words
 from memlens.scenarios.script.stop_condition import Steps, Stop, counting, precision
 from memlens.scenarios.shims import registry
@@ -37,17 +37,16 @@ from memlens.simulation import simulate
 from memlens.simulation.core.phases import settle
 from memlens.simulation.core.session import Simulation
 
-GRACE_SECONDS = 5.0  # between asking the script to stop and leaving without its consent
 _PDEATHSIG, _SUBREAPER = 1, 36  # prctl
 
 
 class Inside:
     """One run of a script: what it needs to be able to leave at any moment."""
 
-    def __init__(self, scratch: str, job: dict[str, Any]) -> None:
+    def __init__(self, scratch: str, job: Job) -> None:
         self.scratch, self.job = scratch, job
         self.pid = os.getpid()
-        self.name = os.path.basename(job["target"][0])
+        self.name = job.name
         self.started = time.perf_counter()
         self.lock = threading.Lock()
         self.left = self.late = False
@@ -66,37 +65,37 @@ class Inside:
     def run(self) -> None:
         """The script, until it ends, is stopped, or fails."""
         job = self.job
-        script = Path(job["target"][0]).resolve()
-        os.environ.update(OFFLINE | job["environment"])  # some libraries look when they are imported
+        script = Path(job.target[0]).resolve()
+        os.environ.update(OFFLINE | dict(job.environment))  # some libraries look when they are imported
         self.say(f"importing what {self.name} imports")
         sys.path.insert(0, str(script.parent))
         preload.import_libraries(script)
         del sys.path[0]
-        look_on = named(job["onlooker"])
+        look_on = named(job.onlooker)
         shims = registry.Shims(job)
-        with sandbox(self.scratch, job["host_bytes"], job["writes"]), shims.installed():
+        with sandbox(self.scratch, job.host_bytes, job.writes), shims.installed():
             refuse_questions()
-            with simulate(card_in(job), alloc_conf=job["alloc_conf"]) as sim:
+            with simulate(job.gpu, alloc_conf=job.alloc_conf) as sim:
                 self.sim = shims.sim = sim
-                sim.values.unknown_is = job["unknown_is"]
-                self.steps = Steps(sim, job["steps"], self.say)
+                sim.values.unknown_is = job.unknown_is
+                self.steps = Steps(sim, job.steps, self.say)
                 os._exit = self.exited  # type: ignore[assignment]
                 self.watch()
                 self.started = time.perf_counter()
                 self.say(f"running {self.name}")
-                self.onlooker = look_on and look_on(sim, job["changes"])
+                self.onlooker = look_on and look_on(sim, dict(job.changes))
                 watched = self.onlooker.installed() if self.onlooker else contextlib.nullcontext()
                 with counting(self.steps), watched:
-                    complaint = self.become()
+                    complaint = self.become() or self.uncounted()
             self.leave(complaint)
 
     def become(self) -> Complaint | None:
         """Be the script; None if it ended well or was stopped."""
         try:
-            module, code = bootstrap.read_script(self.job["target"])
+            module, code = bootstrap.read_script(self.job.target)
             sys.modules["__main__"] = module
-            if self.job["constants"]:
-                code = compiled(Path(code.co_filename).read_bytes(), code.co_filename, self.job["constants"])
+            if self.job.constants:
+                code = compiled(Path(code.co_filename).read_bytes(), code.co_filename, self.job.constants)
             exec(code, module.__dict__)
         except Stop:
             return None
@@ -109,9 +108,17 @@ class Inside:
                 self.exit(1)
             last = self.last_output()
             traceback.print_exception(error)
-            return complain(error, self.name, self.job["host_bytes"], last, self.job["synthetic"])
+            return complain(error, self.name, self.job.host_bytes, last, self.job.synthetic)
         if os.getpid() != self.pid:
             self.exit(0)
+        return None
+
+    def uncounted(self) -> Complaint | None:
+        """What the script's modules and optimizers hold and no figure counts."""
+        try:
+            self.sim.phases.check()
+        except MemlensError as error:
+            return Complaint(error.message, error.hint)
         return None
 
     def last_output(self) -> str:
@@ -129,21 +136,21 @@ class Inside:
         threading.excepthook = self.thread_failed
 
         def wait() -> None:
-            time.sleep(max(self.job["max_seconds"] - (time.perf_counter() - self.started), 0))
+            time.sleep(max(self.job.max_seconds - (time.perf_counter() - self.started), 0))
             self.late = True
             signal.pthread_kill(self.main, signal.SIGALRM)
-            time.sleep(GRACE_SECONDS)
+            time.sleep(self.job.grace_seconds / 4)
             self.leave(None)
 
         threading.Thread(target=wait, daemon=True, name="memlens").start()
 
     def thread_failed(self, failed: Any) -> None:
-        """A thread ended with an error: the script may wait for it for ever."""
+        """A thread ended with an error: the script may wait for it forever."""
         self.in_a_thread = self.in_a_thread or failed.exc_value
         threading.__excepthook__(failed)
 
     def exited(self, status: int) -> None:
-        """What `os._exit` does here: the script may go, with what was learned."""
+        """What `os._exit` does here: end the child and keep the events so far."""
         if os.getpid() != self.pid or self.left:
             self.exit(status)
         complaint = None
@@ -164,9 +171,9 @@ class Inside:
     def too_late(self, complaint: Complaint | None) -> Complaint:
         """Nothing is known of a training script that took no step."""
         if complaint is None and self.in_a_thread is not None:
-            complaint = complain(self.in_a_thread, self.name, self.job["host_bytes"], "")
+            complaint = complain(self.in_a_thread, self.name, self.job.host_bytes, "")
         message = (
-            f"{self.name} took no step of its optimizer in {self.job['max_seconds']:g} seconds{self.where}"
+            f"{self.name} took no step of its optimizer in {self.job.max_seconds:g} seconds{self.where}"
         )
         return complaint or Complaint(message, "--max-seconds gives it more time")
 
@@ -182,23 +189,13 @@ class Inside:
         if steps.stopped and not self.late:
             name_evaluation(trace)
         elapsed = time.perf_counter() - self.started
-        result = {
-            "error": complaint._asdict() if complaint else None,
-            "late": self.late,
-            "stopped": steps.stopped,
-            "steps": steps.taken,
-            "optimizers": steps.names,
-            "precision": steps.precision or precision(sim),
-            "operators": sim.operators,
-            "conditions": list(sim.values.conditions),
-            "elapsed_seconds": elapsed,
-            "seen": self.onlooker.seen() if self.onlooker else {},
-        }
+        result = Result(
+            complaint, self.late, steps.stopped, steps.taken, steps.names, steps.precision or precision(sim),
+            sim.operators, list(sim.values.conditions), elapsed, sim.alloc_conf,
+            self.onlooker.seen() if self.onlooker else {},
+        )  # fmt: skip
         native.save(trace, os.path.join(self.scratch, "trace.memlens"))
-        path = os.path.join(self.scratch, "result.json")
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            json.dump(result, file)
-        os.rename(path + ".part", path)
+        write_result(self.scratch, result)
 
 
 def named(onlooker: str | None) -> Any:
@@ -220,23 +217,13 @@ def name_evaluation(trace: Trace) -> None:
     ]
 
 
-def card_in(job: dict[str, Any]) -> Gpu:
-    """The card as it was before it became json, which knows no tuples."""
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in job["gpu"].items()
-    }
-    return Gpu(**fields)
-
-
 def main() -> None:
     scratch = sys.argv[1]
-    with open(os.path.join(scratch, "job.json"), encoding="utf-8") as file:
-        job = json.load(file)
     if sys.platform.startswith("linux"):
         libc = ctypes.CDLL(None)
         libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(_SUBREAPER, 1, 0, 0, 0)
-    Inside(scratch, job).run()
+    Inside(scratch, read_job(scratch)).run()
 
 
 if __name__ == "__main__":

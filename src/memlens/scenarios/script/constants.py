@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -31,7 +32,7 @@ def _assignments(tree: ast.Module) -> list[tuple[str, Any]]:
     return found
 
 
-def compiled(source: bytes, path: str, values: dict[str, int]) -> Any:
+def compiled(source: bytes, path: str, values: Mapping[str, int]) -> Any:
     """The script's code with these constants in place of its own."""
     tree = ast.parse(source, path)
     for name, node in _assignments(tree):

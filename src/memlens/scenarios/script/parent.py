@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -12,18 +11,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
 import memlens
+from memlens.scenarios.script.job import Job, write_job
 from memlens.units import MIB, format_bytes
 
 POLL_SECONDS = 0.1
-# after --max-seconds: what the script gets to stop by itself, and to write what was learned
-GRACE_SECONDS = 20.0
-MOST_OUTPUT_BYTES = 64 * MIB  # of what it prints; what came before is let go
-LEAST_FREE_BYTES = 256 * MIB  # of the disk with the scratch folder
+MOST_OUTPUT_BYTES = 64 * MIB  # of what the script prints, only the last so many are kept
+LEAST_FREE_BYTES = 256 * MIB  # must stay free on the disk that holds the scratch folder
 MOST_CHARACTERS = 200  # of a line that it printed, in ours
 
 
@@ -34,9 +32,9 @@ class Ending(NamedTuple):
     ended: str  # "", "time" or "disk"
 
 
-def execute(job: dict[str, Any], scratch: str, show_output: bool, progress: Callable[[str], None]) -> Ending:
+def execute(job: Job, scratch: str, show_output: bool, progress: Callable[[str], None]) -> Ending:
     """Start the inside in `scratch` and wait for it. Nothing that it started outlives it."""
-    Path(scratch, "job.json").write_text(json.dumps(job), encoding="utf-8")
+    write_job(scratch, job)
     source = str(Path(memlens.__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
@@ -47,7 +45,7 @@ def execute(job: dict[str, Any], scratch: str, show_output: bool, progress: Call
             start_new_session=True,
         )  # fmt: skip
         try:
-            ended = _wait(process, scratch, job["max_seconds"] + GRACE_SECONDS, progress)
+            ended = _wait(process, scratch, job.max_seconds + job.grace_seconds, progress)
         finally:
             _end(process)
     if show_output:
@@ -88,15 +86,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def read_result(scratch: str) -> dict[str, Any] | None:
-    """What the inside left; None if it left nothing."""
-    try:
-        found: dict[str, Any] = json.loads(Path(scratch, "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found
 
 
 def vanished(name: str, seconds: float, ending: Ending, scratch: str) -> tuple[str, str | None]:

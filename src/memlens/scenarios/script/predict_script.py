@@ -1,6 +1,6 @@
 """An unmodified training script on a simulated GPU: the outside, which starts it, waits and reads.
 
-The script runs in a process of its own (inside.py), with limits on time, memory and what it may write.
+The script runs in a process of its own (child.py), with limits on time, memory and what it may write.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import psutil
 import torch
 
 import memlens
-from memlens.allocator import from_environment, parse_config
+from memlens.allocator import AllocatorConfig, parse_config
 from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.explanation.prediction import Prediction
@@ -26,6 +26,7 @@ from memlens.scenarios import userfile
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
 from memlens.scenarios.finish_prediction import conclude
 from memlens.scenarios.script import parent
+from memlens.scenarios.script.job import GRACE_SECONDS, Job, Result, read_result
 from memlens.scenarios.script.leak_per_step import growth
 from memlens.units import parse_bytes
 
@@ -113,18 +114,18 @@ def run_script(
     result, trace = _run(script, card, alloc_conf, progress, onlooker)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += list(ending(script, result))
-    grows = growth(trace) if result["stopped"] else None
+    grows = growth(trace) if result.stopped else None
     trace.assumptions += [grows] if grows is not None else []
-    lines = [line for line in result["conditions"] if not is_installed(line)]
+    lines = [line for line in result.conditions if not is_installed(line)]
     if lines and onlooker is None and not script.unknown_is:
         trace.assumptions.append(the_other_way(script, card, alloc_conf, result, lines, trace, progress))
-    config = parse_config(alloc_conf) if alloc_conf is not None else from_environment(os.environ)
+    config = AllocatorConfig() if result.alloc_conf is None else parse_config(result.alloc_conf)
     prediction = conclude(
         trace, card, config, asked=asked, target=" ".join([script.path, *script.arguments]),
-        scenario=describe(script, result, alloc_conf), operators=result["operators"],
-        elapsed_seconds=result["elapsed_seconds"], versions=(memlens.__version__, torch.__version__),
+        scenario=describe(script, result), operators=result.operators,
+        elapsed_seconds=result.elapsed_seconds, versions=(memlens.__version__, torch.__version__),
     )  # fmt: skip
-    return Ran(prediction, result["seen"])
+    return Ran(prediction, result.seen)
 
 
 def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
@@ -135,28 +136,28 @@ def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
     return replace(card, memory_bytes=memory_bytes) if memory_bytes is not None else card
 
 
-def describe(script: Script, result: dict[str, Any], alloc_conf: str | None) -> dict[str, Any]:
+def describe(script: Script, result: Result) -> dict[str, Any]:
     """What was run, in words and numbers for json."""
     return {
         "mode": "script",
         "arguments": list(script.arguments),
-        "precision": result["precision"],
-        "optimizer": " and ".join(result["optimizers"]) or "none",
-        "steps": result["steps"],
-        "stopped": result["stopped"],
-        "alloc_conf": alloc_conf,
+        "precision": result.precision,
+        "optimizer": " and ".join(result.optimizers) or "none",
+        "steps": result.steps,
+        "stopped": result.stopped,
+        "alloc_conf": result.alloc_conf,
     }
 
 
-def ending(script: Script, result: dict[str, Any]) -> Iterator[Assumption]:
+def ending(script: Script, result: Result) -> Iterator[Assumption]:
     """What was not seen because the script did not run to its end."""
-    steps = f"{result['steps']} step{'s' if result['steps'] != 1 else ''}"
-    if result["late"]:
+    steps = f"{result.steps} step{'s' if result.steps != 1 else ''}"
+    if result.late:
         yield Assumption(
             f"stopped after {script.max_seconds:g} seconds, with {steps} taken",
             "what comes later was not seen; --max-seconds gives it more time",
         )
-    elif result["stopped"]:
+    elif result.stopped:
         yield Assumption(
             f"stopped after {steps}",
             "what the script does later (an evaluation, a last checkpoint) was not seen; --steps runs more",
@@ -172,7 +173,7 @@ def the_other_way(
     script: Script,
     card: Gpu,
     alloc_conf: str | None,
-    result: dict[str, Any],
+    result: Result,
     lines: list[str],
     trace: Trace,
     progress: Callable[[str], None],
@@ -180,7 +181,7 @@ def the_other_way(
     """Run it again with every condition true that was taken as false: what that may be more, or less."""
     named = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
     what = f"conditions on values that nobody computes are taken as False ({named})"
-    seconds = min(script.max_seconds, PATIENCE * result["elapsed_seconds"] + parent.GRACE_SECONDS)
+    seconds = min(script.max_seconds, PATIENCE * result.elapsed_seconds + GRACE_SECONDS)
     again = replace(script, unknown_is=True, max_seconds=seconds, show_output=False)
     progress("once more, with the other branches")
     try:
@@ -188,9 +189,9 @@ def the_other_way(
     except MemlensError as problem:
         why = f"the other branches could not be seen ({problem.message}), so they may need more"
         return Assumption(what, why)
-    if other["late"] or other["steps"] < result["steps"]:
+    if other.late or other.steps < result.steps:
         return Assumption(
-            what, f"with all of them true it took {other['steps']} steps in {seconds:.0f} seconds"
+            what, f"with all of them true it took {other.steps} steps in {seconds:.0f} seconds"
         )
     more = seen.timeline().peak_reserved_bytes - trace.timeline().peak_reserved_bytes
     return Assumption(what, "it was run once more with all of them true", min(more, 0), max(more, 0))
@@ -202,23 +203,21 @@ def _run(
     alloc_conf: str | None,
     progress: Callable[[str], None],
     onlooker: str | None,
-) -> tuple[dict[str, Any], Trace]:
-    """Start the inside, wait for it, and read what it left; and again as torchrun would if it asks."""
+) -> tuple[Result, Trace]:
+    """Run the child, wait, read its result; rerun with torchrun's variables if the script needs them."""
     host_bytes = script.host_memory or int(psutil.virtual_memory().available * HOST_SHARE)
-    job = {
-        "target": [script.path, *script.arguments], "gpu": asdict(card),
-        "alloc_conf": alloc_conf, "steps": script.steps, "max_seconds": script.max_seconds,
-        "host_bytes": host_bytes, "writes": script.writes, "environment": dict(script.environment),
-        "synthetic": script.synthetic, "onlooker": onlooker, "changes": dict(script.changes),
-        "constants": dict(script.constants), "unknown_is": script.unknown_is,
-    }  # fmt: skip
+    job = Job(
+        [script.path, *script.arguments], card, script.steps, script.max_seconds, host_bytes, alloc_conf,
+        writes=script.writes, synthetic=script.synthetic, onlooker=onlooker, unknown_is=script.unknown_is,
+        environment=script.environment, constants=script.constants, changes=script.changes,
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
         ending = parent.execute(job, scratch, script.show_output, progress)
-        result = parent.read_result(scratch)
+        result = read_result(scratch)
         if result is None:
             message, hint = parent.vanished(script.path, script.max_seconds, ending, scratch)
             raise TargetError(message, hint=hint)
-        problem = result["error"]
+        problem = result.error
         if problem is None:
             trace = native.load(os.path.join(scratch, "trace.memlens"))
             if not trace.events:
@@ -226,12 +225,12 @@ def _run(
                 hint = f"name what makes the model: {names}" if names else "it has to choose 'cuda' by itself"
                 raise TargetError(f"{script.path} put nothing on the GPU", hint=hint)
             return result, trace
-    if problem["missing_variable"] and not script.environment:
+    if problem.missing_variable and not script.environment:
         result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress, onlooker)
         trace.assumptions.append(
             Assumption(
-                "one process of torchrun", f"the script asks for {problem['missing_variable']}; rank 0 of 1"
+                "one process of torchrun", f"the script asks for {problem.missing_variable}; rank 0 of 1"
             )
         )
         return result, trace
-    raise TargetError(problem["message"], hint=problem["hint"])
+    raise TargetError(problem.message, hint=problem.hint)

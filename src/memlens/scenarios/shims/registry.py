@@ -17,9 +17,12 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memlens.model import Assumption
+
+if TYPE_CHECKING:
+    from memlens.scenarios.script.job import Job
 
 Shim = Callable[["Shims", ModuleType], dict[str, Any]]
 _TABLE: dict[str, list[Shim]] = {}
@@ -38,7 +41,7 @@ def shim(name: str) -> Callable[[Shim], Shim]:
 class Shims:
     """Those of one run: the job they serve, the simulation they speak to, what they replaced."""
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    def __init__(self, job: Job) -> None:
         self.job = job
         self.sim: Any = None
         self._before: list[tuple[Any, str, Any]] = []

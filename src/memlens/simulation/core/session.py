@@ -49,6 +49,7 @@ class Simulation:
             gpu.device(),
         )
         self.operators = 0
+        self.alloc_conf: str | None = None  # what the allocator was set to, by whoever did
         self.watch: Callable[[Any, Any, Any, Any], None] | None = None  # (operator, args, kwargs, outputs)
         self._here = _Here()
         self._streams = Streams()
@@ -82,6 +83,11 @@ class Simulation:
     def elsewhere(self) -> bool:
         """Whether this is another thread than the one that began the simulation."""
         return threading.get_ident() != self.thread
+
+    def configure(self, config: AllocatorConfig, text: str | None) -> None:
+        """The allocator goes by these settings from now on; `text` is what said so."""
+        self.alloc_conf = text
+        self.allocator.configure(config)
 
     # annotations ------------------------------------------------------------------------------------
 

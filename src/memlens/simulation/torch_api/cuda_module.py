@@ -89,7 +89,7 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
 
     def settings(env: str) -> None:
         sim.ledger.before_first = None  # from now on the program decides, not the environment
-        pool.configure(parse_config(env))
+        sim.configure(parse_config(env), env)
 
     return {
         "memory_allocated": lambda device=None: pool.allocated_bytes,

@@ -1,0 +1,90 @@
+"""What goes through the wall between the two processes of a script's prediction: a job in, a result out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from memlens.devices import Gpu
+from memlens.scenarios.script.failure import Complaint
+
+# after `max_seconds`: a quarter of it for the script to stop by itself, the rest to write what was learned
+GRACE_SECONDS = 20.0
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What to run and how far it may go. Sizes are in bytes.
+
+    `target` is the script and its arguments. `onlooker` names a class, `module:Class`, that looks on in the
+    script's process; `changes` is for it. `unknown_is` is what a condition reads as that nobody computed.
+    """
+
+    target: list[str]
+    gpu: Gpu
+    steps: int
+    max_seconds: float
+    host_bytes: int
+    alloc_conf: str | None = None
+    writes: bool = False
+    synthetic: bool = False
+    onlooker: str | None = None
+    unknown_is: bool = False
+    environment: Mapping[str, str] = {}
+    constants: Mapping[str, int] = {}
+    changes: Mapping[str, Any] = {}
+    grace_seconds: float = GRACE_SECONDS
+
+    @property
+    def name(self) -> str:
+        """The script's file, without its folder."""
+        return os.path.basename(self.target[0])
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What the script's process learned, beside the trace. `error` is None where all went well.
+
+    `late`: its time was up; `stopped`: it had shown enough steps. `alloc_conf` is what the allocator was set
+    to, by the call, the environment or the script itself; `conditions` are lines that asked for a value that
+    nobody computed; `seen` is what the onlooker noted.
+    """
+
+    error: Complaint | None
+    late: bool
+    stopped: bool
+    steps: int
+    optimizers: list[str]
+    precision: str | None
+    operators: int
+    conditions: list[str]
+    elapsed_seconds: float
+    alloc_conf: str | None = None
+    seen: dict[str, Any] = {}
+
+
+def write_job(scratch: str, job: Job) -> None:
+    """The parent's side: before the child starts."""
+    Path(scratch, "job.json").write_bytes(msgspec.json.encode(job))
+
+
+def read_job(scratch: str) -> Job:
+    """The child's side."""
+    return msgspec.json.decode(Path(scratch, "job.json").read_bytes(), type=Job)
+
+
+def write_result(scratch: str, result: Result) -> None:
+    """The child's side: whole or not at all."""
+    part = Path(scratch, "result.json.part")
+    part.write_bytes(msgspec.json.encode(result))
+    part.rename(Path(scratch, "result.json"))
+
+
+def read_result(scratch: str) -> Result | None:
+    """The parent's side; None if the child left nothing."""
+    try:
+        return msgspec.json.decode(Path(scratch, "result.json").read_bytes(), type=Result)
+    except (OSError, msgspec.DecodeError):
+        return None
