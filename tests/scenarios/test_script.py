@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from memlens.errors import TargetError, UsageError
 from memlens.explanation.prediction import Prediction
 from memlens.scenarios.script.predict_script import Script, predict_script
+from memlens.units import MIB
 
 pytestmark = pytest.mark.torch
 
@@ -241,3 +242,23 @@ def test_no_steps() -> None:
     """Zero steps would show nothing."""
     with pytest.raises(UsageError, match="nothing is learned"):
         predict_script(Script(__file__, steps=0))
+
+
+def test_settings_that_a_script_makes_are_used_and_named(tmp_path: Path) -> None:
+    """`os.environ[...]` at its top: 80 MiB reserved instead of 160, and the scenario says so."""
+    body = (
+        "import torch\nMIB = 2**20\nweight = torch.nn.Parameter(torch.zeros(1000, device='cuda'))\n"
+        "optimizer = torch.optim.SGD([weight], 0.1)\nfor _ in range(3):\n"
+        "    a = torch.empty(30 * MIB, dtype=torch.int8, device='cuda')\n"
+        "    b = torch.empty(50 * MIB, dtype=torch.int8, device='cuda')\n    del a, b\n"
+        "    c = torch.empty(80 * MIB, dtype=torch.int8, device='cuda')\n    del c\n"
+        "    weight.sum().backward()\n    optimizer.step()\n"
+    )
+    settings = "import os\nos.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'\n"
+    path = tmp_path / "train.py"
+    found = {}
+    for head in ("", settings):
+        path.write_text(head + body)
+        prediction = predict_script(Script(str(path)), gpu="T4")
+        found[prediction.scenario["alloc_conf"]] = prediction.peak.reserved_bytes // MIB
+    assert found == {None: 162, "expandable_segments:True": 82}

@@ -172,9 +172,7 @@ class Inside:
         """Nothing is known of a training script that took no step."""
         if complaint is None and self.in_a_thread is not None:
             complaint = complain(self.in_a_thread, self.name, self.job.host_bytes, "")
-        message = (
-            f"{self.name} took no step of its optimizer in {self.job.max_seconds:g} seconds{self.where}"
-        )
+        message = f"{self.name} took no step of its optimizer in {self.job.max_seconds:g} seconds{self.where}"
         return complaint or Complaint(message, "--max-seconds gives it more time")
 
     def write(self, complaint: Complaint | None) -> None:

@@ -190,9 +190,7 @@ def the_other_way(
         why = f"the other branches could not be seen ({problem.message}), so they may need more"
         return Assumption(what, why)
     if other.late or other.steps < result.steps:
-        return Assumption(
-            what, f"with all of them true it took {other.steps} steps in {seconds:.0f} seconds"
-        )
+        return Assumption(what, f"with all of them true it took {other.steps} steps in {seconds:.0f} seconds")
     more = seen.timeline().peak_reserved_bytes - trace.timeline().peak_reserved_bytes
     return Assumption(what, "it was run once more with all of them true", min(more, 0), max(more, 0))
 
