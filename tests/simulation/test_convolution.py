@@ -44,11 +44,11 @@ def conv(
 ) -> Workspace:
     """A square 2d convolution with "same" padding; 64 -> 64, 3x3 at 56x56, batch 32 unless told."""
     out = -(-size // stride)
-    return workspace(
+    return workspace(Convolution(
         arch, direction, dtype, channels_last, tf32, benchmark,
         (n, c, size, size), (k, c // groups, kernel, kernel), (n, k, out, out),
         (stride, stride), (1, 1), groups,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -144,19 +144,20 @@ def test_a_transposed_convolution_swaps_roles() -> None:
     """ConvTranspose2d's forward is the backward data of the convolution from its output to its input."""
     small, large, w = (8, 128, 28, 28), (8, 64, 56, 56), (128, 64, 2, 2)
     arguments = ("float32", False, True, False)
-    transposed = workspace(A100, "forward", *arguments, small, w, large, (2, 2), (1, 1), 1, transposed=True)
-    plain = workspace(A100, "backward_data", *arguments, large, w, small, (2, 2), (1, 1), 1)
+    steps = ((2, 2), (1, 1), 1)
+    transposed = workspace(Convolution(A100, "forward", *arguments, small, w, large, *steps, transposed=True))
+    plain = workspace(Convolution(A100, "backward_data", *arguments, large, w, small, *steps))
     assert transposed == plain
     assert plain.expected_bytes == 4 * (8 * 128 * 28 * 28 + 8 * 64 * 56 * 56 + 128 * 64 * 4) + 16
 
 
 def test_one_and_three_dimensions() -> None:
     """A 1d convolution is a 2d one of height 1; a 3d one follows the same copies."""
-    one = workspace(A100, "forward", "float16", False, True, False,
-                    (8, 80, 3000), (384, 80, 3), (8, 384, 3000), (1,), (1,), 1)  # fmt: skip
+    one = workspace(Convolution(A100, "forward", "float16", False, True, False,
+                                (8, 80, 3000), (384, 80, 3), (8, 384, 3000), (1,), (1,), 1))  # fmt: skip
     assert one.expected_bytes == 2 * (8 * 80 * 3000 + 8 * 384 * 3000 + 384 * 80 * 3) + 16
     x, w, y, ones = (2, 32, 16, 16, 16), (64, 32, 3, 3, 3), (2, 64, 16, 16, 16), (1, 1, 1)
-    three = workspace(A100, "forward", "float32", False, True, False, x, w, y, ones, ones, 1)
+    three = workspace(Convolution(A100, "forward", "float32", False, True, False, x, w, y, ones, ones, 1))
     assert three.expected_bytes == 4 * (2 * 32 * 16**3 + 64 * 32 * 27) + 16
 
 
@@ -212,8 +213,8 @@ def answers() -> list[tuple[str, int, int, Workspace, Workspace]]:
             last, tf32 = row["channels_last"] == "1", row["tf32"] == "1"
             shapes = [numbers(row[name]) for name in ("x", "w", "y", "stride", "dilation")]
             found = [
-                workspace((major, minor), row["direction"], row["dtype"], last, tf32, benchmark,
-                          *shapes, int(row["groups"]))
+                workspace(Convolution((major, minor), row["direction"], row["dtype"], last, tf32, benchmark,
+                                      *shapes, int(row["groups"])))
                 for benchmark in (False, True)
             ]  # fmt: skip
             precision = "half" if "16" in row["dtype"] else "tf32" if tf32 and major >= 8 else "exact"

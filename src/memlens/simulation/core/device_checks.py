@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
     from memlens.simulation.core.ledger import Ledger
 
-INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
-# operators whose host tensors are read on the host
-_MIXES = INDEXING | {"_pack_padded_sequence", "_pack_padded_sequence_backward", "set_", "copy", "_cudnn_rnn"}
-_MIXING_PREFIXES = ("_foreach_", "_fused_", "_amp_", "record_stream", "nested", "_nested")
-
-
-def may_mix(name: str) -> bool:
-    """Whether this operator takes host tensors with dimensions beside tensors of the device."""
-    return name in _MIXES or name.startswith(_MIXING_PREFIXES)
-
 
 def is_elsewhere(ledger: Ledger, metas: list[Tensor]) -> bool:
     """Whether any of these has dimensions and is not on the device: on the host without data, or on meta."""
@@ -65,9 +55,9 @@ def refuse(ledger: Ledger, func: OpOverload, args: tuple[Any, ...], kwargs: dict
     )
 
 
-def check_convolution(ledger: Ledger, args: tuple[Any, ...]) -> None:
+def check_convolution(ledger: Ledger, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """Input, weight and bias of a convolution live on one device (ATen/native/Convolution.cpp)."""
-    kinds = [_type(ledger, tensor) for tensor in args[:3] if tensor is not None]
+    kinds = [_type(ledger, tensor) for tensor in (input, weight, bias) if tensor is not None]
     for word, kind in zip(("weight", "bias"), kinds[1:], strict=False):
         if kind != kinds[0]:
             raise RuntimeError(f"Input type ({kinds[0]}) and {word} type ({kind}) should be the same")

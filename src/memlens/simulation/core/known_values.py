@@ -18,18 +18,7 @@ if TYPE_CHECKING:
     from memlens.simulation.core.ledger import Storage
     from memlens.simulation.core.session import Simulation
 
-# operators whose result on small known data is computed, so that code which asks gets the truth
-FOLLOWED = set(
-    """
-    eq ne lt le gt ge logical_not logical_and logical_or logical_xor bitwise_not bitwise_and
-    bitwise_or any all sum max min amax amin argmax argmin cumsum prod add sub rsub mul div
-    floor_divide remainder neg _is_all_true abs clamp clamp_min clamp_max maximum minimum clone cat
-    stack where masked_fill index_select index gather flip roll repeat tril triu sort arange full
-    scalar_tensor isin nonzero _unique2 unique_consecutive masked_select bincount ones zeros
-    ones_like zeros_like full_like new_ones new_zeros new_full ceil floor
-    """.split()
-)
-# of these, those that take only their input's shape, and what they fill with (None: the last argument)
+# operators that take only their input's shape, and what they fill with (None: the last argument)
 _TEMPLATES = {
     "ones_like": 1,
     "zeros_like": 0,

@@ -22,21 +22,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from memlens.simulation.rules.facts import ACCUMULATES
+
 if TYPE_CHECKING:
     from memlens.simulation.core.ledger import Ledger
 
-_aten = torch.ops.aten
-ACCUMULATES = _aten.add.Tensor
-FILLS = {
-    _aten.scatter.src,
-    _aten.scatter.value,
-    _aten.scatter_add.default,
-    _aten.index_put.default,
-    _aten.index_add.default,
-    _aten.masked_fill.Scalar,
-    _aten.masked_fill.Tensor,
-    _aten.masked_scatter.default,
-}
 _ENGINE = torch.autograd.graph._engine_run_backward.__code__
 
 

@@ -14,17 +14,19 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from memlens.simulation.core.torch_operators import operator_names
+
 _KEY = torch._C.DispatchKey.CompositeExplicitAutograd
 _KEY_NON_FUNCTIONAL = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
 # native_functions.yaml: `CompositeExplicitAutograd`; files of aten/src/ATen/native
-_NAMES = set(
+_NAMES = operator_names(
     """
     binary_cross_entropy_with_logits soft_margin_loss soft_margin_loss_backward huber_loss_backward
     smooth_l1_loss_backward count_nonzero mvlgamma isinf dist ldexp _euclidean_dist _trilinear
     _unsafe_masked_index _unsafe_masked_index_put_accumulate index_fill masked_scatter
     masked_scatter_backward rot90 block_diag affine_grid_generator celu cholesky_solve norm
     rrelu_with_noise_backward xlogy special_xlog1py
-    """.split()
+    """
 )  # Loss.cpp, Linear.cpp, TensorAdvancedIndexing.cpp, UnaryOps.cpp, BinaryOps.cpp, Distance.cpp
 
 

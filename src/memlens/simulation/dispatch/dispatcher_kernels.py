@@ -21,6 +21,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils import checkpoint
 
+from memlens.simulation.dispatch.operators import cuda_of
 from memlens.simulation.rules import autocast
 from memlens.simulation.rules.registry import COMPOSITES, run_composite
 
@@ -136,9 +137,11 @@ def without_compiler() -> Iterator[None]:
 
 
 def _composite(sim: Simulation, operator: OpOverload) -> Any:
+    cuda = cuda_of(operator, sim)
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C.DisableTorchFunction():
-            return run_composite(sim, operator, args, kwargs)
+            return run_composite(cuda, operator, args, kwargs)
 
     return kernel
 

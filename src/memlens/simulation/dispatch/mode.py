@@ -21,14 +21,12 @@ from memlens.simulation.core.uncounted import refuse_uncounted
 from memlens.simulation.dispatch import autograd_in_place
 from memlens.simulation.dispatch.operators import Kind, Operator, look_up
 from memlens.simulation.dispatch.output_cache import META, Recipe, describe, recipe_of
-from memlens.simulation.rules.registry import FALLBACKS, run_composite
+from memlens.simulation.rules.registry import run_composite
 
 if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
 
 _NO_FUNCTION_MODES = torch._C.DisableTorchFunction
-_IN_PLACE_IN_BACKWARD = {autograd_in_place.ACCUMULATES, *autograd_in_place.FILLS}
-_NO_NUMBERS = {"masked_fill", "masked_fill_"}  # their meta kernels refuse a host tensor that is a number
 
 
 class DispatchMode(TorchDispatchMode):
@@ -71,14 +69,14 @@ class DispatchMode(TorchDispatchMode):
             op = self._operators[func] = look_up(func, sim)
         if op.replace is not None and (not op.on_device or sim.is_cuda(args[0])):
             sim.operators += 1
-            out = op.replace(sim, args, kwargs)
+            out = op.replace(op.cuda, args, kwargs)
             if sim.watch is not None:
                 sim.watch(func, args, kwargs, out)
             return out
         if op.composite:
             with self:  # only inference mode brings one here undecomposed
-                return run_composite(sim, func, args, kwargs)
-        if func in _IN_PLACE_IN_BACKWARD:
+                return run_composite(op.cuda, func, args, kwargs)
+        if op.in_place_in_backward:
             node = torch._C._current_autograd_node()
             if (
                 node is not None
@@ -124,7 +122,8 @@ class DispatchMode(TorchDispatchMode):
         try:
             out = self._execute(func, op, args, kwargs, tuple(key), target, metas)
         except torch.OutOfMemoryError:
-            raise  # a frame that had it in a variable would be in its traceback: a cycle that keeps tensors
+            # do not bind it: error -> traceback -> frame -> error would keep tensors alive
+            raise
         except RuntimeError as error:
             out = self._fall_back(func, op, given, error)
         if sim.watch is not None:
@@ -141,19 +140,18 @@ class DispatchMode(TorchDispatchMode):
         reals: list[Tensor],
     ) -> None:
         if op.mixes:
-            if op.name in device_checks.INDEXING:
+            if op.indexes:
                 device_checks.check_indices(self.ledger, args)
         elif any(real.dim() for real in reals) or device_checks.is_elsewhere(self.ledger, metas):
             device_checks.refuse(self.ledger, func, args, kwargs)
 
     def _fall_back(self, func: OpOverload, op: Operator, given: tuple[Any, Any], error: RuntimeError) -> Any:
         """The meta kernel gave up, for the size depends on data: a rule may know it, or a bound."""
-        rule = FALLBACKS.get(func.name())
-        if rule is None:
+        if op.fallback is None:
             if isinstance(error, NotImplementedError) or "INTERNAL ASSERT" in str(error):
                 raise _unsupported(func, self.sim, error) from error
             raise error
-        out = rule(self.sim, *given)
+        out = op.fallback(op.cuda, *given)
         if op.follows:
             self.sim.values.follow(func, *given, out)
         return out
@@ -227,9 +225,9 @@ class DispatchMode(TorchDispatchMode):
         reals: list[Tensor],
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Host tensors with real data meet tensors without: give them meta twins for this call."""
-        if op.name not in _NO_NUMBERS and all(real.dim() == 0 for real in reals):
+        if not op.no_numbers and all(real.dim() == 0 for real in reals):
             return args, kwargs
-        twins = {id(real): _twin(real) for real in reals if real.dim() > 0 or op.name in _NO_NUMBERS}
+        twins = {id(real): _twin(real) for real in reals if real.dim() > 0 or op.no_numbers}
 
         def swap(value: Any) -> Any:
             if isinstance(value, Tensor):
@@ -281,15 +279,12 @@ class DispatchMode(TorchDispatchMode):
             sim.blas_workspace(op.name)
         if op.scratch is None:
             return
-        sizes = op.scratch.sizes(sim, args, kwargs, out)
+        sizes = op.scratch.sizes(op.cuda, args, kwargs, out)
         if not sizes:
             return
-        site = sim.site(op.name)
         steps: Any = sizes if type(sizes) is list else [(sizes,) if isinstance(sizes, int) else sizes]
         for step in steps:
-            frees = [self.ledger.scratch(size, op.scratch.category, site, sim.stream) for size in step]
-            for free in reversed(frees):
-                free()
+            op.cuda.scratch(*step, category=op.scratch.category)
 
 
 def _twin(real: Tensor) -> Tensor:

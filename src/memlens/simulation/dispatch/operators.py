@@ -9,14 +9,12 @@ import torch
 from torch._ops import OpOverload
 
 from memlens.errors import UnsupportedOperator
-from memlens.simulation.core import device_checks
-from memlens.simulation.core.known_values import FOLLOWED
+from memlens.simulation.core.cuda import Cuda
 from memlens.simulation.dispatch.composed import composition
-from memlens.simulation.rules.registry import COMPOSITES, LIBRARIES, ON_DEVICE, OPERATORS, SCRATCH, Scratch
+from memlens.simulation.rules import facts
+from memlens.simulation.rules.registry import COMPOSITES, SCRATCH, fallback_of, replacement_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from memlens.simulation.core.session import Simulation
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -32,55 +30,61 @@ class Kind(Enum):
 
 
 class Operator:
-    """What is known of one operator, looked up once."""
+    """What is known of one operator in one simulation, looked up once."""
 
     __slots__ = (
         "composed",
         "composite",
+        "cuda",
+        "fallback",
         "fills",
         "follows",
+        "in_place_in_backward",
+        "indexes",
         "kind",
         "lists",
         "mixes",
         "name",
+        "no_numbers",
         "on_device",
         "replace",
         "scratch",
         "uses_blas",
     )
 
-    def __init__(self, func: OpOverload) -> None:
-        schema = func._schema
-        self.name = schema.name.removeprefix("aten::")
+    def __init__(self, func: OpOverload, sim: Simulation) -> None:
+        self.name = name = func._schema.name.removeprefix("aten::")
         self.kind = _kind(func)
-        self.replace: Callable[..., Any] | None = OPERATORS.get(func) or LIBRARIES.get(func.name())
-        self.scratch: Scratch | None = SCRATCH.get(func)
-        self.uses_blas = self.name in BLAS
-        self.follows = self.name in FOLLOWED
-        self.fills = self.name in ("fill_", "zero_")
-        self.mixes = device_checks.may_mix(self.name)
-        self.lists = self.name.startswith("_foreach_")  # optimizers', always well-formed, slow to check
-        self.on_device = func in ON_DEVICE or func.name() in LIBRARIES
+        # the rules for it, and what they get
+        rule = replacement_of(func)
+        self.replace = None if rule is None else rule.call
+        self.on_device = rule is not None and rule.on_device
+        self.fallback = fallback_of(func)
+        self.scratch = SCRATCH.get(func)
         self.composite = func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
         self.composed = composition(func)
+        self.cuda = cuda_of(func, sim)
+        # facts
+        self.uses_blas = name in facts.BLAS
+        self.follows = name in facts.FOLLOWED
+        self.fills = name in facts.FILLS
+        self.mixes = facts.may_mix(name)
+        self.indexes = name in facts.INDEXING
+        self.no_numbers = name in facts.NO_NUMBERS
+        self.in_place_in_backward = func is facts.ACCUMULATES or func in facts.FILL_ZEROS_IN_BACKWARD
+        self.lists = name.startswith("_foreach_")  # optimizers', always well-formed, slow to check
 
 
-# these ask cuBLAS, whose handle gets its workspace on first use (ATen/cuda/CublasHandlePool.cpp)
-BLAS = {
-    "mm", "addmm", "bmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "vdot", "_addmm_activation",
-    "_scaled_mm", "_int_mm",
-    "linalg_lu_factor_ex", "linalg_solve_triangular", "_linalg_solve_ex", "linalg_inv_ex",
-}  # fmt: skip
-# schemas that promise a fresh output and return an alias of their input
-_ALIASES = {"_unsafe_view", "_reshape_alias", "_to_dense", "_conj", "_neg_view"}
-_RESIZES = {"set_", "resize_", "resize_as_", "resize_output_", "_resize_output_"}
+def cuda_of(func: OpOverload, sim: Simulation) -> Cuda:
+    """What the rules of an operator get beside its arguments."""
+    return Cuda(sim, func._schema.name.rpartition("::")[2])
 
 
 def _kind(func: OpOverload) -> Kind:
     schema = func._schema
     name = schema.name.removeprefix("aten::")
     written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    if name in _RESIZES or any(a.kwarg_only for a in written):
+    if name in facts.RESIZES or any(a.kwarg_only for a in written):
         return Kind.OTHER
     if torch.Tag.inplace_view in func.tags:
         return Kind.VIEW  # `transpose_` and its like change what the tensor is, each time
@@ -88,7 +92,7 @@ def _kind(func: OpOverload) -> Kind:
         first = written[0] is schema.arguments[0]
         simple = not schema.returns or all(r.alias_info is not None for r in schema.returns)
         return Kind.INPLACE if first and simple and len(schema.returns) <= 1 else Kind.OTHER
-    if name in _ALIASES or any(r.alias_info is not None for r in schema.returns):
+    if name in facts.ALIASES or any(r.alias_info is not None for r in schema.returns):
         return Kind.VIEW
     return Kind.FRESH
 
@@ -96,7 +100,7 @@ def _kind(func: OpOverload) -> Kind:
 def look_up(func: Any, sim: Simulation) -> Operator:
     """The operator of an overload; what is for the compiler only is refused by name."""
     if isinstance(func, OpOverload):
-        return Operator(func)
+        return Operator(func, sim)
     where = sim.site(str(func)).where
     raise UnsupportedOperator(
         f"{func}{f' at {where}' if where else ''} is for the compiler and is not simulated",

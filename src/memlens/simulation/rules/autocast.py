@@ -16,18 +16,20 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from memlens.simulation.rules.registry import find_operator
+from memlens.simulation.core.torch_operators import find_operators
 
 if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
 
-LOWER_PRECISION = """
+_aten = torch.ops.aten
+
+LOWER_PRECISION = find_operators("""
     _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
     conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm
     baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell
     rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention scaled_dot_product_attention
-""".split()
-FP32 = """
+""")
+FP32 = find_operators("""
     acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
     pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim
     nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d
@@ -37,16 +39,19 @@ FP32 = """
     _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d
     _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa
     upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
-""".split()
-FP32_SET_OPT_DTYPE = """
+""")
+FP32_SET_OPT_DTYPE = find_operators("""
     prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
     linalg_matrix_norm.str_ord sum sum.dim_IntList
-""".split()
-FP32_APPEND_DTYPE = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
-PROMOTE = """
+""")
+FP32_APPEND_DTYPE = {
+    _aten.norm.Scalar: _aten.norm.ScalarOpt_dtype,
+    _aten.norm.ScalarOpt_dim: _aten.norm.ScalarOpt_dim_dtype,
+}
+PROMOTE = find_operators("""
     addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add cat stack
-""".split()
-BANNED = ["binary_cross_entropy"]
+""")
+BANNED = find_operators("binary_cross_entropy")
 
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
@@ -88,10 +93,10 @@ class Cache:
         )
         if not keeps:
             return value.to(dtype)
-        found = self._cast.get(id(value))
-        if found is None:
-            found = self._cast[id(value)] = (value, value.to(dtype))
-        return found[1]
+        pair = self._cast.get(id(value))
+        if pair is None:
+            pair = self._cast[id(value)] = (value, value.to(dtype))
+        return pair[1]
 
     def widest(self, values: tuple[Any, ...]) -> torch.dtype:
         """The dtype that operators of the promote list run in: float32 if any argument is, else the lower."""
@@ -108,29 +113,24 @@ Kernel = Callable[..., Any]
 def kernels(cache: Cache) -> dict[OpOverload, Kernel]:
     """The autocast kernel of every operator that the installed torch casts."""
     table: dict[OpOverload, Kernel] = {}
-    for names, make in (
+    for operators, make in (
         (LOWER_PRECISION, _lower_precision),
         (FP32, _fp32),
         (FP32_SET_OPT_DTYPE, _fp32_set_dtype),
         (PROMOTE, _promote),
         (BANNED, _banned),
     ):
-        for name in names:
-            operator = find_operator(f"aten::{name}", optional=True)
-            if operator is not None and _is_cast(operator):
-                table[operator] = _without_modes(make(cache, operator))
-    for name, with_dtype in FP32_APPEND_DTYPE.items():
-        operator, other = find_operator(f"aten::{name}"), find_operator(f"aten::{with_dtype}")
-        assert operator is not None
-        assert other is not None
-        table[operator] = _without_modes(_fp32_append_dtype(cache, operator, other))
+        for operator in filter(_is_cast, operators):
+            table[operator] = _without_modes(make(cache, operator))
+    for operator, with_dtype in FP32_APPEND_DTYPE.items():
+        table[operator] = _without_modes(_fp32_append_dtype(cache, operator, with_dtype))
     return table
 
 
 def _is_cast(operator: OpOverload) -> bool:
-    name = operator._schema.name + (
-        f".{operator._schema.overload_name}" if operator._schema.overload_name else ""
-    )
+    name = operator._schema.name
+    if operator._schema.overload_name:
+        name += f".{operator._schema.overload_name}"
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA"))
 
 

@@ -6,31 +6,28 @@ contiguous inputs (a recorded ResNet-50 step) and left out. In evaluation nothin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from memlens.simulation.rules.common import HALVES
 from memlens.simulation.rules.registry import operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
-
-_HALVES = (torch.float16, torch.bfloat16)
+    from memlens.simulation.core.cuda import Cuda
 
 
 @operator("aten::native_batch_norm", "aten::_native_batch_norm_legit", on_device=True)
-def batch_norm(sim: Simulation, args: Any, kwargs: Any) -> Any:
-    """(input, weight, bias, running_mean, running_var, training, momentum, eps)."""
-    source = args[0]
-    channels = source.shape[1] if args[5] else 0
-    kept = torch.float32 if source.dtype in _HALVES else source.dtype
-    out = torch.empty_like(source)
-    mean, deviation = (torch.empty(channels, dtype=kept, device="meta") for _ in range(2))
-    for tensor in (out, mean, deviation):
-        sim.adopt(tensor, "native_batch_norm")
-    if args[5]:
-        for statistic in args[3:5]:
-            if isinstance(statistic, Tensor):
-                sim.values.forget(statistic)
-    return out, mean, deviation
+def batch_norm(
+    cuda: Cuda, input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, training: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    channels = input.shape[1] if training else 0
+    wider = torch.float32 if input.dtype in HALVES else input.dtype
+    out = cuda.new_like(input)
+    mean, inverse_deviation = cuda.new((channels,), wider), cuda.new((channels,), wider)
+    if training:
+        for statistic in (running_mean, running_var):
+            if statistic is not None:
+                cuda.sim.values.forget(statistic)
+    return out, mean, inverse_deviation

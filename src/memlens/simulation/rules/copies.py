@@ -8,84 +8,98 @@ import torch
 
 from memlens.simulation.core.ledger import CUDA, HOST
 from memlens.simulation.core.session import REAL_HOST_BYTES
+from memlens.simulation.rules.common import nbytes
 from memlens.simulation.rules.registry import operator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
+
+_aten = torch.ops.aten
+_META = torch.device("meta")
 
 
 @operator("aten::_to_copy")
-def to_copy(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def to_copy(
+    cuda: Cuda,
+    self: Tensor,
+    dtype: torch.dtype | None,
+    layout: torch.layout | None,
+    device: torch.device | None,
+    pin_memory: bool | None,
+    non_blocking: bool,
+    memory_format: torch.memory_format | None,
+) -> Tensor:
     """A copy that may change device: `device=cpu` of a simulated tensor reads it, `device=meta` makes one.
 
-    Where the target is not said (in backward), a copy of a real host tensor to meta goes to the device.
+    Where no device is given (in backward), a copy of a real host tensor to meta goes to the device.
     """
-    source = args[0]
-    device = kwargs.get("device")
+    options = {"dtype": dtype, "layout": layout, "non_blocking": non_blocking, "memory_format": memory_format}
     to_host = device is not None and device.type == "cpu"
-    if not source.is_meta and (device is None or to_host):
-        return torch.ops.aten._to_copy.default(source, **kwargs)
+    if not self.is_meta and (device is None or to_host):
+        return _aten._to_copy.default(self, device=device, pin_memory=pin_memory, **options)
     # of a host tensor it is the gradient of one that has data (DeviceMode): it has data too, at any size
-    large = to_host and source.numel() * source.element_size() > REAL_HOST_BYTES
-    if large and not sim.is_host(source):
-        return _large_on_host(sim, source, kwargs)
+    large = to_host and nbytes(self) > REAL_HOST_BYTES
+    if large and not cuda.sim.is_host(self):
+        on_host: Tensor = _aten._to_copy.default(self, device=_META, **options)
+        cuda.sim.ledger.adopt(on_host.untyped_storage(), HOST)
+        return on_host
     if to_host:
-        real = sim.values.read(source)
-        return torch.ops.aten._to_copy.default(real, **kwargs)
-    entry = sim.ledger.of(source) if source.is_meta else None
-    target: str | None
-    if device is not None and sim.target is not None:
-        target = sim.target
-    elif entry is not None:
-        target = entry.device
+        real = cuda.sim.values.read(self)
+        return _aten._to_copy.default(real, device=device, pin_memory=pin_memory, **options)
+    target = _target(cuda, self, device)
+    if self.is_meta:
+        out = _aten._to_copy.default(self, device=device, pin_memory=pin_memory, **options)
     else:
-        target = None if source.is_meta else CUDA
-    if source.is_meta:
-        out = torch.ops.aten._to_copy.default(source, **kwargs)
-    else:
-        twin = torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="meta")
-        out = torch.ops.aten._to_copy.default(twin, **{**kwargs, "device": torch.device("meta")})
+        twin = torch.empty_strided(self.shape, self.stride(), dtype=self.dtype, device=_META)
+        out = _aten._to_copy.default(twin, device=_META, pin_memory=pin_memory, **options)
     if target is not None:
-        sim.ledger.adopt(out.untyped_storage(), target, sim.category(), sim.site("_to_copy"), sim.stream)
-        known = sim.values.known_value(source) if source.is_meta and sim.values.known else None
-        if known is not None and out.is_contiguous():
-            sim.values.remember(out, known.to(out.dtype))
+        _settle(cuda, self, out, target)
     return out
 
 
-def _large_on_host(sim: Simulation, source: Tensor, kwargs: dict[str, Any]) -> Tensor:
-    options = {name: value for name, value in kwargs.items() if name not in ("pin_memory", "device")}
-    out: Tensor = torch.ops.aten._to_copy.default(source, **options, device=torch.device("meta"))
-    sim.ledger.adopt(out.untyped_storage(), HOST)
-    return out
+def _target(cuda: Cuda, source: Tensor, device: torch.device | None) -> str | None:
+    """Where the copy lives; None if the ledger knows nothing of its source."""
+    if device is not None and cuda.sim.target is not None:
+        return cuda.sim.target
+    entry = cuda.sim.ledger.of(source) if source.is_meta else None
+    if entry is not None:
+        return entry.device
+    return None if source.is_meta else CUDA
+
+
+def _settle(cuda: Cuda, source: Tensor, copy: Tensor, target: str) -> None:
+    """Enter a copy into the ledger, with its source's data where that is known."""
+    sim = cuda.sim
+    sim.ledger.adopt(copy.untyped_storage(), target, sim.category(), cuda.site, sim.stream)
+    known = cuda.known(source) if source.is_meta and sim.values.known else None
+    if known is not None and copy.is_contiguous():
+        sim.values.remember(copy, known.to(copy.dtype))
 
 
 @operator("aten::copy_")
-def copy_(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def copy_(cuda: Cuda, self: Tensor, src: Tensor, non_blocking: bool) -> Tensor:
     """Writes into the first argument; between host and device nothing is computed."""
-    destination, source = args[0], args[1]
-    if not destination.is_meta and not source.is_meta:
-        return torch.ops.aten.copy_.default(*args, **kwargs)
-    if destination.is_meta:
-        sim.values.forget(destination)
-        if not source.is_meta and source.shape == destination.shape and destination.dtype == source.dtype:
-            sim.values.remember(destination, source)
-        return destination
-    torch.ops.aten.copy_.default(destination, sim.values.read(source))
-    return destination
+    if not self.is_meta and not src.is_meta:
+        return _aten.copy_.default(self, src, non_blocking)
+    values = cuda.sim.values
+    if self.is_meta:
+        values.forget(self)
+        if not src.is_meta and src.shape == self.shape and self.dtype == src.dtype:
+            values.remember(self, src)
+        return self
+    _aten.copy_.default(self, values.read(src))
+    return self
 
 
 @operator("aten::_local_scalar_dense")
-def item(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`.item()`: the value where it is known, else the stand-in, said in the assumptions."""
-    tensor = args[0]
-    return torch.ops.aten._local_scalar_dense.default(sim.values.read(tensor) if tensor.is_meta else tensor)
+def item(cuda: Cuda, self: Tensor) -> Any:
+    """`.item()`: the value where it is known, else the stand-in, which becomes an assumption."""
+    return _aten._local_scalar_dense.default(cuda.read(self))
 
 
 @operator("aten::equal")
-def equal(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def equal(cuda: Cuda, self: Tensor, other: Tensor) -> bool:
     """`torch.equal`: of the data where it is known, else of the stand-ins."""
-    left, right = (sim.values.read(t) if t.is_meta else t for t in args)
-    return torch.equal(left, right)
+    return torch.equal(cuda.read(self), cuda.read(other))

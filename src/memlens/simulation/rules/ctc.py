@@ -8,52 +8,49 @@ long.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from memlens.model import Category
+from memlens.simulation.rules.common import nbytes
 from memlens.simulation.rules.registry import composite, operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
 
 @composite(
     "aten::ctc_loss.Tensor", why="lengths are read on the host; unknown ones are taken to be the longest"
 )
 def ctc_loss(
-    sim: Simulation,
-    scores: Tensor,
+    cuda: Cuda,
+    log_probs: Tensor,
     targets: Tensor,
     input_lengths: Tensor,
     target_lengths: Tensor,
-    blank: int = 0,
-    reduction: int = 1,
-    zero_infinity: bool = False,
+    blank: int,
+    reduction: int,
+    zero_infinity: bool,
 ) -> Tensor:
-    """`scores` is (time, batch, classes); `targets` (batch, longest) or all of them in a row."""
-    widest = targets.shape[1] if targets.dim() == 2 else targets.shape[0] // max(target_lengths.numel(), 1)
-    lengths = _numbers(sim, input_lengths, scores.shape[0]), _numbers(sim, target_lengths, widest)
-    found: Tensor = torch.ops.aten.ctc_loss.IntList(
-        scores, targets, *lengths, blank, reduction, zero_infinity
+    """`log_probs` is (time, batch, classes); `targets` (batch, longest) or all of them in a row."""
+    longest = targets.shape[1] if targets.dim() == 2 else targets.shape[0] // max(target_lengths.numel(), 1)
+    lengths = _numbers(cuda, input_lengths, log_probs.shape[0]), _numbers(cuda, target_lengths, longest)
+    loss: Tensor = torch.ops.aten.ctc_loss.IntList(
+        log_probs, targets, *lengths, blank, reduction, zero_infinity
     )
-    return found
+    return loss
 
 
-def _numbers(sim: Simulation, lengths: Tensor, most: int) -> list[int]:
-    entry = sim.ledger.of(lengths) if lengths.is_meta else None
+def _numbers(cuda: Cuda, lengths: Tensor, most: int) -> list[int]:
+    entry = cuda.sim.ledger.of(lengths) if lengths.is_meta else None
     if lengths.is_meta and (entry is None or entry.value is None):
         return [most] * lengths.numel()
-    return [int(number) for number in (sim.values.read(lengths) if lengths.is_meta else lengths).tolist()]
+    return [int(number) for number in cuda.read(lengths).tolist()]
 
 
 @operator("aten::_ctc_loss_backward", on_device=True)
-def backward(sim: Simulation, args: Any, kwargs: Any) -> Tensor:
-    """(grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, log_alpha, ...)."""
-    gradient, table = torch.empty_like(args[1]), args[6]
-    sim.adopt(gradient, "_ctc_loss_backward")
-    size = table.numel() * table.dtype.itemsize  # log_beta
-    sim.ledger.scratch(size, Category.TEMPORARY, sim.site("_ctc_loss_backward"), sim.stream)()
+def ctc_loss_backward(cuda: Cuda, log_probs: Tensor, log_alpha: Tensor) -> Tensor:
+    gradient = cuda.new_like(log_probs)
+    cuda.scratch(nbytes(log_alpha))  # log_beta
     return gradient

@@ -16,11 +16,11 @@ from memlens.simulation.rules.registry import composite
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
 
 @composite("aten::dropout", why="CUDA fuses it into native_dropout: the output and a bool mask, nothing else")
-def dropout(sim: Simulation, input: Tensor, p: float, train: bool) -> Tensor:
+def dropout(cuda: Cuda, input: Tensor, p: float, train: bool) -> Tensor:
     if not train or p == 0 or input.numel() == 0:
         return input
     if p == 1:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from memlens.simulation.rules.common import round_up
 from memlens.simulation.rules.registry import operator
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
 _ALIGNED_BYTES = 16  # rows of the output begin at multiples of it (ATen/native/GroupedMMUtils.h)
 
@@ -24,19 +25,18 @@ def output_shape(a: Tensor, b: Tensor, groups: int) -> tuple[int, ...]:
 
 
 @operator("aten::_grouped_mm", optional=True)
-def grouped_mm(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def grouped_mm(
+    cuda: Cuda, self: Tensor, mat2: Tensor, offs: Tensor | None, out_dtype: torch.dtype | None
+) -> Tensor:
     """Any floating dtype: where CUDA has no grouped kernel (it has one for bfloat16) it loops over `mm`.
 
     The meta kernel refuses all but bfloat16. Which rows belong to which group is data and changes no size.
     """
-    a, b = args[0], args[1]
-    offsets = args[2] if len(args) > 2 else kwargs.get("offs")
-    dtype = kwargs.get("out_dtype") or (args[4] if len(args) > 4 else None) or a.dtype
-    *outer, rows, columns = output_shape(a, b, offsets.shape[0] if offsets is not None else 1)
-    aligned = _ALIGNED_BYTES // dtype.itemsize
-    stride = (columns + aligned - 1) // aligned * aligned
+    dtype = out_dtype or self.dtype
+    *outer, rows, columns = output_shape(self, mat2, 1 if offs is None else offs.shape[0])
+    stride = round_up(columns, _ALIGNED_BYTES // dtype.itemsize)
     strides = (rows * stride, stride, 1) if outer else (stride, 1)
     out = torch.empty_strided((*outer, rows, columns), strides, dtype=dtype, device="meta")
-    sim.adopt(out, "_grouped_mm")
-    sim.blas_workspace("_grouped_mm")
+    cuda.adopt(out)
+    cuda.blas_workspace()
     return out

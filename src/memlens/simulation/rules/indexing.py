@@ -9,31 +9,21 @@ different indices there are is not known here: the largest number counts, as it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from memlens.simulation.rules import cub
-from memlens.simulation.rules.reductions.operators import argument
+from memlens.simulation.rules.common import INT64_BYTES, Sizes, Steps, copy_unless_contiguous
 from memlens.simulation.rules.registry import scratch
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
-Steps = list[tuple[int, ...]]
-INT64 = 8
 FEW_INDICES = 3_072  # Embedding.cu: up to here one kernel adds every row
 ROWS_PER_THREAD = 10  # EmbeddingBackwardKernel.cu, NROWS_PER_THREAD
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.dtype.itemsize
-
-
-def copy_unless_contiguous(tensor: Tensor) -> int:
-    """Bytes of `tensor.contiguous()`, 0 where it is the tensor itself."""
-    return 0 if tensor.is_contiguous() else _bytes(tensor)
+_MAX_MODE = 2  # of embedding bags: atomics into the gradient
 
 
 @scratch(
@@ -43,42 +33,46 @@ def copy_unless_contiguous(tensor: Tensor) -> int:
     "aten::_unsafe_index_put",
     why="accumulating sorts the indices first; without accumulate it is one kernel",
 )
-def index_put(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Steps:
-    target, indices, values = args[0], args[1], args[2]
+def index_put(
+    cuda: Cuda,
+    self: Tensor,
+    indices: list[Tensor | None],
+    values: Tensor,
+    accumulate: bool,
+    unsafe: bool = False,
+) -> Steps:
     tensors = [index for index in indices if index is not None]
-    if not argument(args, kwargs, 3, "accumulate") or not tensors or tensors[0].dtype is torch.bool:
+    if not accumulate or not tensors or tensors[0].dtype is torch.bool:
         return []
     shape = torch.broadcast_shapes(*(index.shape for index in tensors))
     number = shape.numel()
-    vector = number * INT64
-    rows = target.numel()
-    for size, index in zip(target.shape, indices, strict=False):
+    vector = number * INT64_BYTES
+    rows = self.numel()
+    for size, index in zip(self.shape, indices, strict=False):
         rows //= max(size, 1) if index is not None else 1
     wanted = number * rows
     expanded = wanted * values.dtype.itemsize
     copied = 0 if values.numel() == wanted and values.is_contiguous() else expanded
-    checks = [] if len(args) > 4 and args[4] else [(INT64, INT64)]  # smallest and largest index, looked at
-    sort = (vector, vector, vector, vector, cub.radix_sort(number, INT64, INT64))
-    return [*checks, (vector,), (copied, copy_unless_contiguous(target), *sort)]
+    checks: Steps = [] if unsafe else [(INT64_BYTES, INT64_BYTES)]  # the smallest and the largest index
+    sort = (vector, vector, vector, vector, cub.radix_sort(number, INT64_BYTES, INT64_BYTES))
+    return [*checks, (vector,), (copied, copy_unless_contiguous(self), *sort)]
 
 
 @scratch("aten::embedding_dense_backward", why="more than 3,072 indices are sorted and summed in segments")
-def embedding(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Steps:
-    """(grad, indices, num_weights, padding_idx, scale_grad_by_freq)."""
-    grad, indices, rows, by_frequency = args[0], args[1], args[2], bool(args[4])
-    copies = (copy_unless_contiguous(grad), copy_unless_contiguous(indices))
+def embedding_backward(
+    cuda: Cuda, grad_output: Tensor, indices: Tensor, num_weights: int, scale_grad_by_freq: bool
+) -> Steps:
+    copies = (copy_unless_contiguous(grad_output), copy_unless_contiguous(indices))
     number, word = indices.numel(), indices.dtype.itemsize
-    if number <= FEW_INDICES and not by_frequency:
+    if number <= FEW_INDICES and not scale_grad_by_freq:
         return [copies]
     vector = number * word
-    held = (*copies, vector, vector) + ((vector,) if by_frequency else ())
+    held = (*copies, vector, vector) + ((vector,) if scale_grad_by_freq else ())
     sort = (*held, vector, cub.radix_sort(number, word, word))
-    return [sort, (*held, *segments(sim, grad, number, word, rows, by_frequency))]
+    return [sort, (*held, *segments(grad_output, number, word, num_weights))]
 
 
-def segments(
-    sim: Simulation, grad: Tensor, number: int, word: int, rows: int, by_bag: bool = False
-) -> tuple[int, ...]:
+def segments(grad: Tensor, number: int, word: int, rows: int) -> Sizes:
     """What embedding_backward_cuda_kernel keeps after the sort, without the gradient itself.
 
     Since torch 2.11 a table with few rows or narrow rows is added to with atomics instead, in a float32
@@ -89,28 +83,26 @@ def segments(
     most = min(number, rows)
     parts = number // ROWS_PER_THREAD + most
     wide = 8 if grad.dtype is torch.float64 else 4
-    vectors = (number * word, INT64, most * word, most * word, INT64, parts * word)
+    vectors = (number * word, INT64_BYTES, most * word, most * word, INT64_BYTES, parts * word)
     return (*vectors, parts * width * wide)
 
 
 @scratch("aten::_embedding_bag_dense_backward", why="bags are sorted and summed like embeddings")
-def embedding_bag(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Steps:
-    """(grad, indices, offset2bag, bag_size, max_indices, num_weights, scale_grad_by_freq, mode, ...)."""
-    grad, indices, rows, mode = args[0], args[1], args[5], args[7]
-    if mode == 2:  # max: atomics into the gradient
+def embedding_bag_backward(cuda: Cuda, grad: Tensor, indices: Tensor, num_weights: int, mode: int) -> Steps:
+    if mode == _MAX_MODE:
         return []
     number, word = indices.numel(), indices.dtype.itemsize
     vector = number * word
     held = (copy_unless_contiguous(grad), vector, vector)
     sort = (*held, vector, cub.radix_sort(number, word, word))
-    return [sort, (*held, *segments(sim, grad, number, word, rows))]
+    return [sort, (*held, *segments(grad, number, word, num_weights))]
 
 
-@scratch("aten::bincount", optional=True, why="the extrema are looked at first (SummaryOps.cu)")
-def bincount(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Steps:
-    return [(copy_unless_contiguous(args[0]), INT64, INT64)]
+@scratch("aten::bincount", why="the extrema are looked at first (SummaryOps.cu)")
+def bincount(cuda: Cuda, self: Tensor) -> Sizes:
+    return copy_unless_contiguous(self), INT64_BYTES, INT64_BYTES
 
 
 @scratch("aten::index_add_", "aten::index_add", why="an index that is not contiguous is copied (Indexing.cu)")
-def index_add(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Steps:
-    return [(copy_unless_contiguous(args[2]),)]
+def index_add(cuda: Cuda, index: Tensor) -> int:
+    return copy_unless_contiguous(index)

@@ -8,26 +8,21 @@ and four times (twice) that, said as an assumption.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from memlens.simulation.rules.indexing import copy_unless_contiguous
+from memlens.simulation.rules.common import copy_unless_contiguous, nbytes
 from memlens.simulation.rules.registry import operator, scratch
 from memlens.simulation.rules.uncertain_workspace import take
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
-MOST_MATRICES = (
-    4  # syevd asks for 2 n**2 and some n, gesvd for 3 n and up, geqrf for n times a block of columns
-)
+# syevd asks for 2 n**2 and some n, gesvd for 3 n and up, geqrf for n times a block of columns
+MOST_MATRICES = 4
 MOST_RESULTS = 2  # Bluestein's method for large prime factors pads to twice the length
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.dtype.itemsize
 
 
 def _say_solver(calls: int) -> tuple[str, str]:
@@ -56,55 +51,41 @@ def _say_fourier(calls: int) -> tuple[str, str]:
     "aten::linalg_eig",
     "aten::linalg_ldl_factor_ex",
     "aten::linalg_householder_product",
-    optional=True,
     why="a column-major copy of the matrices, and the library's workspace",
 )
-def factorisation(sim: Simulation, args: Any, kwargs: Any, out: Any) -> int:
-    size = _bytes(args[0])
-    take(sim, "cusolver", "factorisation", size, MOST_MATRICES * size, _say_solver, size)
+def factorisation(cuda: Cuda, matrices: Tensor, /) -> int:
+    size = nbytes(matrices)
+    take(cuda, "cusolver", "factorisation", size, MOST_MATRICES * size, _say_solver, size)
     return 0
 
 
 @operator("aten::linalg_lstsq", on_device=True)
-def least_squares(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...]:
+def least_squares(cuda: Cuda, self: Tensor, b: Tensor, driver: str | None) -> tuple[Tensor, ...]:
     """There is no meta kernel. CUDA solves with gels in max(m, n) rows, of which the solution is a view.
 
     Residuals only of more equations than unknowns; no rank, no singular values (ATen/native/
     BatchLinearAlgebra.cpp, linalg_lstsq_out_info).
     """
-    a, b = args[:2]
-    driver = args[3] if len(args) > 3 else kwargs.get("driver")
     if driver not in (None, "gels"):
         raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
-    *batch, rows, unknowns = a.shape
-    vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
+    *batch, rows, unknowns = self.shape
+    vector = b.dim() == 1 or (self.dim() - 1 == b.dim() and b.shape == self.shape[:-1])
     sides = 1 if vector else b.shape[-1]
     batch = list(torch.broadcast_shapes(batch, b.shape[: -1 if vector else -2]))
-    real = a.dtype.to_real()
-
-    def made(*shape: int, dtype: torch.dtype = a.dtype) -> Tensor:
-        out = torch.empty(shape, dtype=dtype, device="meta")
-        sim.adopt(out, "linalg_lstsq")
-        return out
-
-    solved = made(*batch, sides, max(rows, unknowns)).mT[..., :unknowns, :]
-    residuals = made(*batch, sides, dtype=real) if rows > unknowns else made(0, dtype=real)
-    out = (
-        solved.squeeze(-1) if vector else solved,
-        residuals,
-        made(0, dtype=torch.int64),
-        made(0, dtype=real),
-    )
-    factorisation(sim, args, kwargs, out)
-    return out
+    real = self.dtype.to_real()
+    solved = cuda.new((*batch, sides, max(rows, unknowns)), self.dtype).mT[..., :unknowns, :]
+    residuals = cuda.new((*batch, sides) if rows > unknowns else (0,), real)
+    rank, singular_values = cuda.new((0,), torch.int64), cuda.new((0,), real)
+    factorisation(cuda, self)
+    return solved.squeeze(-1) if vector else solved, residuals, rank, singular_values
 
 
 @scratch(
     "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r", why="cuFFT's work area; c2r destroys its input"
 )
-def fourier(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> int:
-    size = _bytes(out)
-    destroyed = args[0].is_complex() and not out.is_complex()
-    copied = _bytes(args[0]) if destroyed else copy_unless_contiguous(args[0])
-    take(sim, "cufft", "fourier transform", size, MOST_RESULTS * size, _say_fourier, copied)
+def fourier(cuda: Cuda, self: Tensor, outputs: Tensor) -> int:
+    size = nbytes(outputs)
+    destroyed = self.is_complex() and not outputs.is_complex()
+    copied = nbytes(self) if destroyed else copy_unless_contiguous(self)
+    take(cuda, "cufft", "fourier transform", size, MOST_RESULTS * size, _say_fourier, copied)
     return 0

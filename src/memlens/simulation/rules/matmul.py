@@ -7,14 +7,15 @@ always, an upper bound. The bias of `addmm` goes into the result or into cublasL
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from memlens.simulation.rules.common import Sizes, nbytes
 from memlens.simulation.rules.registry import scratch
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
 
 def copy_of_matrix(matrix: Tensor) -> int:
@@ -22,8 +23,8 @@ def copy_of_matrix(matrix: Tensor) -> int:
     (rows, columns), (down, across) = matrix.shape, matrix.stride()
     readable = (down == 1 and across >= max(1, rows)) or (across == 1 and down >= max(1, columns))
     if not readable and rows > 1 and columns > 1:
-        return matrix.numel() * matrix.dtype.itemsize
-    return matrix.numel() * matrix.dtype.itemsize if matrix.is_conj() else 0
+        return nbytes(matrix)
+    return nbytes(matrix) if matrix.is_conj() else 0
 
 
 def copy_of_batch(batch: Tensor) -> int:
@@ -31,25 +32,25 @@ def copy_of_batch(batch: Tensor) -> int:
     (_, rows, columns), (_, down, across) = batch.shape, batch.stride()
     readable = (down == 1 and across >= max(1, rows)) or (across == 1 and down >= max(1, columns))
     if not readable and not (batch.is_contiguous() and down and across):
-        return batch.numel() * batch.dtype.itemsize
-    return batch.numel() * batch.dtype.itemsize if batch.is_conj() else 0
+        return nbytes(batch)
+    return nbytes(batch) if batch.is_conj() else 0
 
 
 @scratch("aten::mm", why="operands whose strides cuBLAS cannot read are copied")
-def mm(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
-    return copy_of_matrix(args[0]), copy_of_matrix(args[1])
+def mm(cuda: Cuda, self: Tensor, mat2: Tensor) -> Sizes:
+    return copy_of_matrix(self), copy_of_matrix(mat2)
 
 
 @scratch("aten::addmm", "aten::_addmm_activation", why="as mm; the bias is in the result or in the epilogue")
-def addmm(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
-    return copy_of_matrix(args[1]), copy_of_matrix(args[2])
+def addmm(cuda: Cuda, mat1: Tensor, mat2: Tensor) -> Sizes:
+    return copy_of_matrix(mat1), copy_of_matrix(mat2)
 
 
 @scratch("aten::bmm", why="operands whose strides cuBLAS cannot read are copied")
-def bmm(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
-    return copy_of_batch(args[0]), copy_of_batch(args[1])
+def bmm(cuda: Cuda, self: Tensor, mat2: Tensor) -> Sizes:
+    return copy_of_batch(self), copy_of_batch(mat2)
 
 
 @scratch("aten::baddbmm", why="as bmm; the result starts as a copy of the summand")
-def baddbmm(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
-    return copy_of_batch(args[1]), copy_of_batch(args[2])
+def baddbmm(cuda: Cuda, batch1: Tensor, batch2: Tensor) -> Sizes:
+    return copy_of_batch(batch1), copy_of_batch(batch2)

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memlens.model import Category
-from memlens.simulation.rules.indexing import copy_unless_contiguous
-from memlens.simulation.rules.reductions.operators import argument, reduction_bytes
-from memlens.simulation.rules.registry import composite, find_operator, operator, scratch
+from memlens.simulation.rules.common import Sizes, Steps, copy_unless_contiguous, nbytes
+from memlens.simulation.rules.reductions.operators import reduction_bytes
+from memlens.simulation.rules.registry import composite, operator, scratch
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
-Steps = list[tuple[int, ...]]
 # LaunchGammaBetaBackwardCUDAKernel: partial sums over blocks of rows above this many rows
 MANY_ROWS = 64 * 1024
 COLUMNS_PER_BLOCK = 32
@@ -44,83 +42,81 @@ def gain_partials(rows: int, columns: int, item_bytes: int, multiprocessors: int
 
 
 @scratch("aten::native_layer_norm", why="inputs that are not contiguous are copied")
-def layer_norm(sim: Simulation, args: Any, kwargs: Any, out: Any) -> int:
-    return copy_unless_contiguous(args[0])
+def layer_norm(cuda: Cuda, input: Tensor) -> int:
+    return copy_unless_contiguous(input)
 
 
-def _gain_steps(sim: Simulation, grad: Tensor, source: Tensor, shape: Any, gains: list[Any]) -> Steps:
+def _gain_steps(
+    cuda: Cuda, grad: Tensor, source: Tensor, shape: list[int], gains: list[Tensor | None]
+) -> Steps:
     """Copies of the inputs, and with them each gain's partial sums and their sum over blocks."""
     columns = prod(shape)
     rows = source.numel() // max(columns, 1)
     copies = (copy_unless_contiguous(grad), copy_unless_contiguous(source))
-    partial = gain_partials(rows, columns, source.dtype.itemsize, sim.gpu.multiprocessors)
-    wanted = [gain for gain in gains if isinstance(gain, Tensor)]
+    partial = gain_partials(rows, columns, source.dtype.itemsize, cuda.gpu.multiprocessors)
+    wanted = [gain for gain in gains if gain is not None]
     if not partial or not wanted:
         return [copies]
     held = (*copies, *(partial for _ in wanted))
     row = columns * source.dtype.itemsize
     blocks = torch.empty(partial // row, columns, dtype=source.dtype, device="meta")
-    return [(*held, row, *reduction_bytes(sim, blocks, (0,), source.dtype))]
+    return [(*held, row, *reduction_bytes(cuda, blocks, (0,), source.dtype))]
 
 
 @scratch("aten::native_layer_norm_backward", why="partial sums of gamma's and beta's gradients")
-def layer_norm_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Steps:
-    """(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)."""
-    return _gain_steps(sim, args[0], args[1], args[2], [out[1], out[2]])
+def layer_norm_backward(
+    cuda: Cuda, grad_out: Tensor, input: Tensor, normalized_shape: list[int], outputs: Any
+) -> Steps:
+    return _gain_steps(cuda, grad_out, input, normalized_shape, [outputs[1], outputs[2]])
 
 
 @scratch("aten::_fused_rms_norm_backward", optional=True, why="partial sums of the gain's gradient")
-def rms_norm_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Steps:
-    """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
-    return _gain_steps(sim, args[0], args[1], args[2], [out[1]])
+def rms_norm_backward(
+    cuda: Cuda, grad_out: Tensor, input: Tensor, normalized_shape: list[int], outputs: Any
+) -> Steps:
+    return _gain_steps(cuda, grad_out, input, normalized_shape, [outputs[1]])
 
 
-if find_operator("aten::_fused_rms_norm_backward", optional=True) is not None:
+class _FusedRmsNorm(torch.autograd.Function):
+    """CUDA's kernel and its gradient: keeps the input, the gain and 1/rms per row."""
 
-    class _FusedRmsNorm(torch.autograd.Function):
-        """CUDA's kernel and its gradient: keeps the input, the gain and 1/rms per row."""
+    @staticmethod
+    def forward(ctx: Any, source: Tensor, shape: Any, weight: Tensor | None, eps: float | None) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            out, rstd = torch.ops.aten._fused_rms_norm.default(source, shape, weight, eps)
+        ctx.save_for_backward(source, rstd, *(() if weight is None else (weight,)))
+        ctx.shape = shape
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(rstd)
+        return out, rstd
 
-        @staticmethod
-        def forward(ctx: Any, source: Tensor, shape: Any, weight: Tensor | None, eps: float | None) -> Any:
-            with torch._C._AutoDispatchBelowAutograd():
-                out, rstd = torch.ops.aten._fused_rms_norm.default(source, shape, weight, eps)
-            ctx.save_for_backward(source, rstd, *(() if weight is None else (weight,)))
-            ctx.shape = shape
-            ctx.set_materialize_grads(False)
-            ctx.mark_non_differentiable(rstd)
-            return out, rstd
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+        source, rstd, *weight = ctx.saved_tensors
+        gain = weight[0] if weight else None
+        wanted = [ctx.needs_input_grad[0], bool(weight) and ctx.needs_input_grad[2]]
+        grads = torch.ops.aten._fused_rms_norm_backward.default(grad, source, ctx.shape, rstd, gain, wanted)
+        return grads[0], None, grads[1], None
 
-        @staticmethod
-        def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
-            source, rstd, *weight = ctx.saved_tensors
-            gain = weight[0] if weight else None
-            wanted = [ctx.needs_input_grad[0], bool(weight) and ctx.needs_input_grad[2]]
-            found = torch.ops.aten._fused_rms_norm_backward.default(
-                grad, source, ctx.shape, rstd, gain, wanted
-            )
-            return found[0], None, found[1], None
 
-    @composite("aten::_fused_rms_norm", why="one kernel on CUDA since torch 2.9; elsewhere six operators")
-    def fused_rms_norm(
-        sim: Simulation, source: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None
-    ) -> Any:
-        return _FusedRmsNorm.apply(source, shape, weight, eps)
+@composite(
+    "aten::_fused_rms_norm", optional=True, why="one kernel on CUDA since torch 2.9; elsewhere six operators"
+)
+def fused_rms_norm(
+    cuda: Cuda, input: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None
+) -> Any:
+    return _FusedRmsNorm.apply(input, normalized_shape, weight, eps)
 
-    @operator("aten::_fused_rms_norm", on_device=True)
-    def rms_norm_kernel(sim: Simulation, args: Any, kwargs: Any) -> Any:
-        """The output, and one float32 per row."""
-        source, shape = args[0], args[1]
-        dense = torch.empty(source.shape, dtype=source.dtype, device="meta")
-        kept = torch.float64 if source.dtype is torch.float64 else torch.float32
-        rows = (*source.shape[: source.dim() - len(shape)], *(1 for _ in shape))
-        rstd = torch.empty(rows, dtype=kept, device="meta")
-        name = "_fused_rms_norm"
-        copied = copy_unless_contiguous(source)
-        free = sim.ledger.scratch(copied, Category.TEMPORARY, sim.site(name), sim.stream)
-        sim.adopt(dense, name)
-        sim.adopt(rstd, name)
-        free()
-        return dense, rstd
+
+@operator("aten::_fused_rms_norm", on_device=True, optional=True)
+def rms_norm_kernel(cuda: Cuda, input: Tensor, normalized_shape: list[int]) -> tuple[Tensor, Tensor]:
+    """The output, and one float32 per row."""
+    wide = torch.float64 if input.dtype is torch.float64 else torch.float32
+    rows = (*input.shape[: input.dim() - len(normalized_shape)], *(1 for _ in normalized_shape))
+    free = cuda.hold(copy_unless_contiguous(input))
+    out, rstd = cuda.new(tuple(input.shape), input.dtype), cuda.new(rows, wide)
+    free()
+    return out, rstd
 
 
 def _wide(dtype: torch.dtype) -> int:
@@ -128,13 +124,14 @@ def _wide(dtype: torch.dtype) -> int:
 
 
 @scratch("aten::native_group_norm", why="scale and shift per (sample, channel) in the wider type")
-def group_norm(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
-    """(input, weight, bias, N, C, HxW, group, eps). A norm without gain and bias needs no table."""
-    source, weight, bias, samples, channels, area = args[:6]
-    copied = 0 if _is_dense(source) else copy_unless_contiguous(source)
-    if area == 1 or (weight is None and bias is None):
+def group_norm(
+    cuda: Cuda, input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int
+) -> Sizes:
+    """A norm without gain and bias needs no table."""
+    copied = 0 if _is_dense(input) else copy_unless_contiguous(input)
+    if HxW == 1 or (weight is None and bias is None):
         return (copied,)
-    table = samples * channels * _wide(source.dtype)
+    table = N * C * _wide(input.dtype)
     return (copied, table, table)
 
 
@@ -155,18 +152,26 @@ def _closest_factor(number: int) -> int:
 
 
 @scratch("aten::native_group_norm_backward", why="sums and factors per (sample, channel)")
-def group_norm_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
-    """(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask).
+def group_norm_backward(
+    cuda: Cuda,
+    grad_out: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    outputs: Any,
+) -> Sizes:
+    """ds and db are (N, C), c1 (N, C) with a gain, c2 and c3 (N, G).
 
-    ds and db are (N, C), c1 (N, C) with a gain, c2 and c3 (N, G); channels last adds (N, C, H', 2), where H'
-    is the divisor of the area next to its root.
+    Channels last adds (N, C, H', 2), where H' is the divisor of the area next to its root.
     """
-    grad, source, _, _, weight, samples, channels, area, groups = args[:9]
-    wide = _wide(source.dtype)
-    table, small = samples * channels * wide, samples * groups * wide
-    copies = tuple(0 if _is_dense(tensor) else copy_unless_contiguous(tensor) for tensor in (grad, source))
-    rows = 0 if source.is_contiguous() else table * 2 * _closest_factor(area)
-    factors = (table if weight is not None else 0, small, small) if isinstance(out[0], Tensor) else ()
+    wide = _wide(input.dtype)
+    table, small = N * C * wide, N * group * wide
+    copies = tuple(0 if _is_dense(tensor) else copy_unless_contiguous(tensor) for tensor in (grad_out, input))
+    rows = 0 if input.is_contiguous() else table * 2 * _closest_factor(HxW)
+    factors = (table if weight is not None else 0, small, small) if outputs[0] is not None else ()
     return (*copies, table, table, rows, *factors)
 
 
@@ -175,24 +180,22 @@ def group_norm_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tu
     "aten::_log_softmax",
     why="an input that is not contiguous is copied (SoftMax.cu, host_softmax)",
 )
-def softmax(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> int:
-    return copy_unless_contiguous(args[0])
+def softmax(cuda: Cuda, self: Tensor) -> int:
+    return copy_unless_contiguous(self)
 
 
 @scratch("aten::_softmax_backward_data", why="gradient times output is a tensor (SoftMax.cu)")
-def softmax_backward(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
+def softmax_backward(cuda: Cuda, grad_output: Tensor, output: Tensor) -> Sizes:
     """softmax_backward_cuda_out multiplies first, then sums rows; the output is made contiguous."""
-    grad = args[0]
-    return (grad.numel() * grad.dtype.itemsize, copy_unless_contiguous(args[1]))
+    return nbytes(grad_output), copy_unless_contiguous(output)
 
 
 @scratch("aten::_log_softmax_backward_data", why="gradient and output are made contiguous (SoftMax.cu)")
-def log_softmax_backward(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> tuple[int, ...]:
-    return (copy_unless_contiguous(args[0]), copy_unless_contiguous(args[1]))
+def log_softmax_backward(cuda: Cuda, grad_output: Tensor, output: Tensor) -> Sizes:
+    return copy_unless_contiguous(grad_output), copy_unless_contiguous(output)
 
 
 @scratch("aten::nll_loss_forward", "aten::nll_loss2d_forward", why="input and target are made contiguous")
-def nll_loss(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
-    weight = argument(args, kwargs, 2, "weight")
-    tensors = [args[0], args[1], *([] if weight is None else [weight])]
+def nll_loss(cuda: Cuda, self: Tensor, target: Tensor, weight: Tensor | None) -> Sizes:
+    tensors = (self, target) if weight is None else (self, target, weight)
     return tuple(copy_unless_contiguous(tensor) for tensor in tensors)

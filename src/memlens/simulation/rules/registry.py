@@ -1,82 +1,112 @@
 """The tables of rules, and the decorators that fill them.
 
-- `@operator("aten::item")` replaces the meta kernel of an operator: the function gets (sim, args, kwargs)
-  and returns what the operator returns. Runs below autograd.
-- `@library_operator("bitsandbytes::gemm_4bit")` does the same for an operator of a library that is imported
-  later, on the device only: found by name.
-- `@fallback("aten::nonzero")` is asked only when torch's meta kernel has given up; same arguments.
-- `@scratch("aten::sort.stable", why=...)` states what the CUDA kernel allocates beside its outputs: the
-  function gets (sim, args, kwargs, outputs) and returns bytes, a tuple of sizes that live at the same time,
-  or a list of such tuples that follow one another.
-- `@composite("aten::dropout", why=...)` replaces an operator that C++ would decompose by device: the function
-  gets (sim, *the operator's own arguments) and is differentiable, for it runs above autograd.
+A rule is a function. Its first parameter is `cuda`, the card and ways to allocate on it (`core.cuda.Cuda`);
+the others are arguments of the operator, by the names in its schema, as many as the rule needs:
 
 >>> from memlens.simulation.rules.registry import scratch
+>>> @scratch("aten::trapezoid.x", why="an example: dx is a tensor, and so is the sum of neighbours")
+... def trapezoid(cuda, y, dim):
+...     return y.numel() * y.element_size(), y.numel() * y.element_size()
+
+(`print(torch.ops.aten.trapezoid.x._schema)` prints the names.) Arguments that the caller leaves out have the
+schema's defaults. A misspelt operator or argument is refused at import:
+
 >>> @scratch("aten::no_such_operator", why="an example")
-... def nothing(sim, args, kwargs, outputs): return 0
+... def nothing(cuda): return 0
 Traceback (most recent call last):
     ...
 ValueError: aten::no_such_operator is no operator of this torch; a rule names one as aten::NAME or ...
+>>> @scratch("aten::kthvalue", why="an example")
+... def kthvalue(cuda, input): return 0
+Traceback (most recent call last):
+    ...
+ValueError: rule kthvalue: aten::kthvalue has no argument `input`; it has self, k, dim, keepdim
+
+A rule of several operators may name what only some of them have, with a default: `dim=None`. What they name
+differently is taken by place, before a slash: `def factorisation(cuda, matrices, /)`.
+
+The decorators differ in when the rule runs and what it returns:
+
+- `@scratch("aten::sort.stable", why=...)` states what the CUDA kernel allocates beside its outputs: bytes, a
+  tuple of sizes that live at the same time, or a list of such tuples that follow one another. A last
+  parameter `outputs` gets what the operator returned.
+- `@operator("aten::item")` replaces the meta kernel: returns what the operator returns. Below autograd.
+- `@library_operator("bitsandbytes::gemm_4bit")` does the same for an operator of a library that is imported
+  later, on the device only: found and bound by name when it is first called.
+- `@fallback("aten::nonzero")` is the same, but asked only when torch's meta kernel has given up.
+- `@composite("aten::dropout", why=...)` replaces an operator that C++ would decompose by device. It runs
+  above autograd and is differentiable.
+
+Facts about operators that need no function (which ask cuBLAS, which return aliases) are in `facts`.
+
+To see which operators and overloads a program runs, give the simulation a function:
+
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        sim.watch = lambda operator, args, kwargs, outputs: print(operator)  # aten.sort.stable
+        program()
+
+A scratch rule does not run for tensors on the host; for an operator that returns a view (`Kind.VIEW` in
+`dispatch.operators`); for one that an `@operator` or `@fallback` rule answers, which allocates itself; and
+for a composite operator, which arrives as the operators it is made of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-import torch
 from torch._ops import OpOverload
 
 from memlens.model import Category
-
-if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+from memlens.simulation.core.cuda import Cuda
+from memlens.simulation.core.torch_operators import find_operator
+from memlens.simulation.rules.binding import Arguments, Bound, Keywords, Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
-Arguments = tuple[Any, ...]
-Keywords = dict[str, Any]
+
+
+class Replacement(NamedTuple):
+    """A rule in place of an operator's kernel: everywhere, or only for a first argument on the card."""
+
+    call: Bound
+    on_device: bool
 
 
 class Scratch(NamedTuple):
     """What a kernel allocates beside its outputs, why, and as what it is counted."""
 
-    sizes: Callable[[Simulation, Arguments, Keywords, Any], int | tuple[int, ...] | list[tuple[int, ...]]]
+    sizes: Bound
     why: str
     category: Category
 
 
-OPERATORS: dict[OpOverload, Callable[[Simulation, Arguments, Keywords], Any]] = {}
-LIBRARIES: dict[str, Callable[[Simulation, Arguments, Keywords], Any]] = {}  # by name: libraries come late
-FALLBACKS: dict[str, Callable[[Simulation, Arguments, Keywords], Any]] = {}  # by name, too
-ON_DEVICE: set[OpOverload] = set()  # replaced for tensors on the device only
+OPERATORS: dict[OpOverload, Replacement] = {}
 SCRATCH: dict[OpOverload, Scratch] = {}
-COMPOSITES: dict[OpOverload, Callable[..., Any]] = {}
+COMPOSITES: dict[OpOverload, Bound] = {}
+# libraries are imported after the rules, so these are known by name and bound when first called
+LIBRARIES: dict[str, Signature] = {}
+FALLBACKS: dict[str, Signature] = {}
 
 
-def find_operator(name: str, *, optional: bool = False) -> OpOverload | None:
-    """`aten::mm` or `aten::sort.stable` as torch knows it; None if `optional` and this torch has none."""
-    namespace, _, rest = name.partition("::")
-    packet, _, overload = rest.partition(".")
-    try:
-        found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
-    except AttributeError:
-        if optional:
-            return None
-        raise ValueError(
-            f"{name} is no operator of this torch; a rule names one as aten::NAME or aten::NAME.OVERLOAD"
-        ) from None
-    assert isinstance(found, OpOverload)
-    return found
+def _existing(names: tuple[str, ...], optional: bool) -> list[OpOverload]:
+    operators = [find_operator(name, optional=optional) for name in names]
+    return [operator for operator in operators if operator is not None]
 
 
-def _register(table: dict[OpOverload, Any], names: tuple[str, ...], value: Any, optional: bool) -> None:
+def _register(table: dict[OpOverload, Any], operators: list[OpOverload], make: Callable[[Bound], Any],
+              signature: Signature) -> None:  # fmt: skip
+    signature.check(operators)
+    for operator in operators:
+        if operator in table:
+            raise ValueError(f"{operator.name()} has a rule of this kind already")
+        table[operator] = make(signature.bind(operator))
+
+
+def _register_names(table: dict[str, Signature], names: tuple[str, ...], signature: Signature) -> None:
     for name in names:
-        found = find_operator(name, optional=optional)
-        if found is None:
-            continue
-        if found in table:
+        if name in table:
             raise ValueError(f"{name} has a rule of this kind already")
-        table[found] = value
+        table[name] = signature
 
 
 def operator(*names: str, on_device: bool = False, optional: bool = False) -> Callable[[F], F]:
@@ -87,9 +117,8 @@ def operator(*names: str, on_device: bool = False, optional: bool = False) -> Ca
     """
 
     def register(function: F) -> F:
-        _register(OPERATORS, names, function, optional)
-        if on_device:
-            ON_DEVICE.update(filter(None, (find_operator(name, optional=optional) for name in names)))
+        signature = Signature(function)
+        _register(OPERATORS, _existing(names, optional), lambda call: Replacement(call, on_device), signature)
         return function
 
     return register
@@ -99,10 +128,7 @@ def library_operator(*names: str) -> Callable[[F], F]:
     """Replace the meta kernel of these operators of a library, for tensors on the device."""
 
     def register(function: F) -> F:
-        for name in names:
-            if name in LIBRARIES:
-                raise ValueError(f"{name} has a rule of this kind already")
-            LIBRARIES[name] = function
+        _register_names(LIBRARIES, names, Signature(function))
         return function
 
     return register
@@ -112,11 +138,10 @@ def fallback(*names: str) -> Callable[[F], F]:
     """Answer for these operators where the meta kernel cannot: their output's size depends on data."""
 
     def register(function: F) -> F:
-        for name in names:
-            find_operator(name, optional=not name.startswith("aten::"))
-            if name in FALLBACKS:
-                raise ValueError(f"{name} has a rule of this kind already")
-            FALLBACKS[name] = function
+        signature = Signature(function)
+        ours = tuple(name for name in names if name.startswith("aten::"))
+        signature.check(_existing(ours, optional=False))
+        _register_names(FALLBACKS, names, signature)
         return function
 
     return register
@@ -128,7 +153,8 @@ def scratch(
     """State what the CUDA kernels of these operators allocate beside their outputs, and `why`."""
 
     def register(function: F) -> F:
-        _register(SCRATCH, names, Scratch(function, why, category), optional)
+        signature = Signature(function, gets_outputs=True)
+        _register(SCRATCH, _existing(names, optional), lambda call: Scratch(call, why, category), signature)
         return function
 
     return register
@@ -139,15 +165,26 @@ def composite(*names: str, why: str, optional: bool = False) -> Callable[[F], F]
 
     def register(function: F) -> F:
         function.__doc__ = f"{function.__doc__ or ''}\n\n{why}".strip()
-        _register(COMPOSITES, names, function, optional)
+        _register(COMPOSITES, _existing(names, optional), lambda call: call, Signature(function))
         return function
 
     return register
 
 
-def run_composite(sim: Simulation, func: OpOverload, args: Arguments, kwargs: Keywords) -> Any:
+def replacement_of(func: OpOverload) -> Replacement | None:
+    """The rule that stands in for an operator's kernel, of torch or of a library."""
+    rule = LIBRARIES.get(func.name())
+    return Replacement(rule.bind(func), True) if rule is not None else OPERATORS.get(func)
+
+
+def fallback_of(func: OpOverload) -> Bound | None:
+    rule = FALLBACKS.get(func.name())
+    return None if rule is None else rule.bind(func)
+
+
+def run_composite(cuda: Cuda, func: OpOverload, args: Arguments, kwargs: Keywords) -> Any:
     """A composite operator as CUDA decomposes it; as C++ does for tensors that are not on the device."""
-    found = COMPOSITES.get(func)
-    if found is None or not sim.is_cuda(args[0]):
+    rule = COMPOSITES.get(func)
+    if rule is None or not cuda.has(args[0]):
         return func.decompose(*args, **kwargs)
-    return found(sim, *args, **kwargs)
+    return rule(cuda, args, kwargs)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from memlens.model import Alloc, Assumption, Category, Event, Free
+from memlens.simulation.core.cuda import Cuda
 
 if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Say = Callable[[int], tuple[str, str]]
 
 
-class Ranges:
+class Calls:
     """All calls into one library during one simulation."""
 
     def __init__(self, sim: Simulation, say: Say) -> None:
@@ -40,7 +41,7 @@ class Ranges:
 
 
 def take(
-    sim: Simulation,
+    cuda: Cuda,
     library: str,
     operator: str,
     expected_bytes: int,
@@ -50,15 +51,17 @@ def take(
 ) -> None:
     """Take a workspace, beside a copy that the call works in, and give both back.
 
-    `say` gets the number of calls and words the assumption.
+    `say` gets the number of calls and words the assumption. `operator` names the workspaces in the trace.
     """
-    free = sim.ledger.scratch(copied_bytes, Category.TEMPORARY, sim.site(operator), sim.stream)
-    found: Ranges | None = sim.notes.get(library)
-    if found is None:
-        found = sim.notes[library] = Ranges(sim, say)
-        sim.at_end.append(found.settle)
-    found.note(operator, expected_bytes, high_bytes)
-    sim.ledger.scratch(expected_bytes, Category.WORKSPACE, sim.site(operator), sim.stream)()
+    sim = cuda.sim
+    call = Cuda(sim, operator)
+    free = call.hold(copied_bytes)
+    calls: Calls | None = sim.notes.get(library)
+    if calls is None:
+        calls = sim.notes[library] = Calls(sim, say)
+        sim.at_end.append(calls.settle)
+    calls.note(operator, expected_bytes, high_bytes)
+    call.scratch(expected_bytes, category=Category.WORKSPACE)
     free()
 
 

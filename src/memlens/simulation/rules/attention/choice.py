@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from memlens.simulation.rules.common import HALVES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-HALVES = (torch.float16, torch.bfloat16)
 _DEFAULT_ORDER = [1, 2, 0, 3]  # flash, efficient, math, cuDNN (ATen/Context.h, sdp_priority_order)
 _MAX_CUDNN_SIZE = 65535
 NEWEST = (12, 1)  # compute capability: sm121 in check_sm_version of sdp_utils.cpp

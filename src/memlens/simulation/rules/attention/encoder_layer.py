@@ -2,28 +2,46 @@
 
 ATen/native/transformers/cuda/attention.cu (`native_multi_head_attention_cuda`) and
 ATen/native/transformers/transformer.cpp (`transformer_encoder_layer_forward`).
+
+Lives of the buffers, steps from left to right (B batch, L length, E width, H heads, F hidden width):
+
+    attention, step by step      project  copy  q @ k  softmax  @ v  join  linear
+    packed       B L 3E             #      #
+    q, k, v    3 B L E                     #      #       #      #     #      #
+    scores       B H L L                          #       #
+    weights      B H L L                                  #      #   (longer if the caller wants them)
+    joined       B L E                                                 #      #
+    out          B L E                                                        #
+    The values' sum goes into q. With a fused kernel: qkv, its output, joined, out, all to the end.
+
+    layer, norm last             attention  norm 1  linear 1  linear 2  norm 2
+    attended     B L E              #         #        (src is added in place)
+    before       B L E                        #        #         #        #
+    hidden       B L F                                 #         #
+    sum          B L E                                           #        #
+    out          B L E                                                    #
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
-from memlens.model import Assumption
 from memlens.simulation.rules.attention.choice import Call, Kernel, choose
+from memlens.simulation.rules.common import nbytes
 from memlens.simulation.rules.registry import composite, operator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
 
 @composite("aten::_native_multi_head_attention", why="one fused operator on CUDA; meta has no kernel for it")
 def multi_head_attention(
-    sim: Simulation,
+    cuda: Cuda,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -33,16 +51,15 @@ def multi_head_attention(
     qkv_bias: Tensor,
     proj_weight: Tensor,
     proj_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-    mask_type: int | None = None,
+    mask: Tensor | None,
+    need_weights: bool,
+    average_attn_weights: bool,
 ) -> tuple[Tensor, Tensor | None]:
     batch, length, head = query.size(0), query.size(1), embed_dim // num_head
     itself = query is key and key is value
     if itself and head % 8 == 0 and not need_weights and mask is None:
         heads = query.view(batch, -1, num_head, head).transpose(1, 2)
-        call = Call(sim.gpu.compute_capability, heads, heads, heads, None, 0.0, False, False)
+        call = Call(cuda.gpu.compute_capability, heads, heads, heads, None, 0.0, False, False)
         if choose(call) not in (Kernel.MATH, Kernel.ERROR):
             parts = functional.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
             q, k, v = (part.view(batch, -1, num_head, head).transpose(1, 2) for part in parts)
@@ -50,9 +67,8 @@ def multi_head_attention(
             joined = attended.transpose(1, 2).reshape(batch, -1, embed_dim)
             return functional.linear(joined, proj_weight, proj_bias), None
     packed = _project(query, key, value, embed_dim, qkv_weight)
-    q, k, v = torch.empty(
-        (3, batch, num_head, length, head), dtype=query.dtype, device="meta"
-    )  # _transform_bias_rescale_qkv adds the bias on the way
+    # _transform_bias_rescale_qkv adds the bias on the way
+    q, k, v = torch.empty((3, batch, num_head, length, head), dtype=query.dtype, device="meta")
     del packed
     weights = torch.matmul(q, k.transpose(-2, -1)).softmax(-1)
     attended = torch.matmul(weights, v, out=q)
@@ -75,7 +91,7 @@ def _project(query: Tensor, key: Tensor, value: Tensor, embed_dim: int, weight: 
 
 @composite("aten::_transformer_encoder_layer_fwd", why="one operator on CUDA; meta has no kernel for it")
 def encoder_layer(
-    sim: Simulation,
+    cuda: Cuda,
     src: Tensor,
     embed_dim: int,
     num_heads: int,
@@ -94,15 +110,14 @@ def encoder_layer(
     ffn_bias_1: Tensor,
     ffn_weight_2: Tensor,
     ffn_bias_2: Tensor,
-    mask: Tensor | None = None,
-    mask_type: int | None = None,
+    mask: Tensor | None,
 ) -> Tensor:
     def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return functional.layer_norm(x, (embed_dim,), weight, bias, eps)
 
     x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
     attention = (embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True)
-    x = multi_head_attention(sim, x, x, x, *attention)[0]
+    x = multi_head_attention(cuda, x, x, x, *attention)[0]
     x.add_(src)
     x = x if norm_first else norm(x, norm_weight_1, norm_bias_1)
     before = x
@@ -117,18 +132,13 @@ def encoder_layer(
 
 
 @operator("aten::_nested_tensor_from_mask_left_aligned")
-def left_aligned(sim: Simulation, args: Any, kwargs: Any) -> bool:
+def left_aligned(cuda: Cuda, t: Tensor, mask: Tensor) -> bool:
     """Whether padding is at the end, so that nn.TransformerEncoder removes it: data decides; taken as no."""
-    if not args[0].is_meta:
-        return bool(torch.ops.aten._nested_tensor_from_mask_left_aligned.default(*args))
-    where = sim.site("_nested_tensor_from_mask").where or "an unknown line"
-    nbytes = args[0].numel() * args[0].element_size()
-    sim.assume(
-        Assumption(
-            f"nn.TransformerEncoder is taken to compute on padding too ({where})",
-            "how much of it is padding depends on data; nested tensors without it need less",
-            -nbytes,
-            0,
-        )
+    if not t.is_meta:
+        return bool(torch.ops.aten._nested_tensor_from_mask_left_aligned.default(t, mask))
+    cuda.assume(
+        f"nn.TransformerEncoder is taken to compute on padding too ({cuda.where})",
+        "how much of it is padding depends on data; nested tensors without it need less",
+        low_bytes=-nbytes(t),
     )
     return False

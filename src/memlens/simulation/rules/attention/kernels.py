@@ -9,18 +9,18 @@ counted here is what its backward needs by construction, and stated as an assump
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from memlens.model import Assumption, Category
-from memlens.simulation.rules.attention.choice import HALVES
+from memlens.model import Category
+from memlens.simulation.rules.common import HALVES, Sizes, nbytes, round_up
 from memlens.simulation.rules.registry import operator, scratch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
 FLOAT_BYTES = 4
 _FLASH_BLOCK = 128  # rows of the query are rounded up to this in softmax_lse and dq_accum
@@ -30,43 +30,30 @@ _RF_HEAD = 128  # heads up to this stay in registers in the memory-efficient ker
 _BACKWARD_BLOCKS = ((64, 64, 64), (96, 128, 128), (128, 128, 64), (65536, 64, 64))
 
 
-def _up(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def _copy_bytes(tensor: Tensor) -> int:
     """What `.contiguous()` of a (batch, heads, length, head) tensor as (batch, length, heads, head) costs."""
-    return 0 if tensor.transpose(1, 2).is_contiguous() else _bytes(tensor)
+    return 0 if tensor.transpose(1, 2).is_contiguous() else nbytes(tensor)
 
 
 def _rounded_head(head: int) -> int:
-    return _up(head, 32) if head <= 192 else 256
+    return round_up(head, 32) if head <= 192 else 256
 
 
 # flash --------------------------------------------------------------------------------------------------
 
 
 @scratch("aten::_scaled_dot_product_flash_attention", why="few queries: keys are split over multiprocessors")
-def flash_forward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
-    query, key = args[0], args[1]
-    batch, heads, length, head = query.shape
-    if length == 1 and heads > key.size(1) and not _dropout(args, kwargs, 3):
-        heads, length = key.size(1), heads // key.size(1)  # seqlenq_ngroups_swapped
-    if _dropout(args, kwargs, 3):
+def flash_forward(cuda: Cuda, query: Tensor, key: Tensor, dropout_p: float) -> Sizes:
+    if dropout_p:
         return ()
-    splits = splits_of_keys(batch * heads * -(-length // 64), sim.gpu.multiprocessors * 2, key.size(2), head)
+    batch, heads, length, head = query.shape
+    if length == 1 and heads > key.size(1):
+        heads, length = key.size(1), heads // key.size(1)  # seqlenq_ngroups_swapped
+    splits = splits_of_keys(batch * heads * -(-length // 64), cuda.gpu.multiprocessors * 2, key.size(2), head)
     if splits <= 1:
         return ()
     rows = splits * batch * heads * length * FLOAT_BYTES
     return rows, rows * _rounded_head(head)
-
-
-def _dropout(args: Any, kwargs: Any, position: int) -> float:
-    return args[position] if len(args) > position else kwargs.get("dropout_p", 0.0)
 
 
 def splits_of_keys(blocks: int, slots: int, keys: int, head: int) -> int:
@@ -86,63 +73,61 @@ def splits_of_keys(blocks: int, slots: int, keys: int, head: int) -> int:
     "aten::_scaled_dot_product_flash_attention_backward",
     why="dq is summed in float32; grouped heads get a dk and dv each",
 )
-def flash_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
-    grad, query, key, value, attended = args[:5]
+def flash_backward(
+    cuda: Cuda, grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor
+) -> Sizes:
     batch, heads, length, head = query.shape
-    rows = batch * heads * _up(length, _FLASH_BLOCK) * FLOAT_BYTES
+    rows = batch * heads * round_up(length, _FLASH_BLOCK) * FLOAT_BYTES
     copies = 1
     if torch.are_deterministic_algorithms_enabled():
-        copies = -(-sim.gpu.multiprocessors // (batch * heads)) or 1
-    expanded = (0, 0)
-    if key.size(1) != heads:
-        expanded = (_bytes(key) // key.size(1) * heads, _bytes(value) // value.size(1) * heads)
+        copies = -(-cuda.gpu.multiprocessors // (batch * heads)) or 1
     return (
-        _copy_bytes(grad),
-        _copy_bytes(attended),
+        _copy_bytes(grad_out),
+        _copy_bytes(out),
         rows,
         rows * _rounded_head(head) * copies,
-        *expanded,
+        *_expanded_bytes(heads, key, value),
     )
+
+
+def _expanded_bytes(heads: int, key: Tensor, value: Tensor) -> Sizes:
+    """Bytes of keys and values, or of their gradients, with a head of their own for each of the query's."""
+    if key.size(1) == heads:
+        return 0, 0
+    return nbytes(key) // key.size(1) * heads, nbytes(value) // value.size(1) * heads
 
 
 # memory-efficient ---------------------------------------------------------------------------------------
 
 
 @operator("aten::_scaled_dot_product_efficient_attention")
-def efficient_forward(sim: Simulation, args: Any, kwargs: Any) -> Any:
+def efficient_forward(
+    cuda: Cuda, query: Tensor, value: Tensor, compute_log_sumexp: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Output, log of sums (rows padded to 32), and seed and offset on the host."""
-    query, value, keep = args[0], args[2], args[4]
     batch, heads, length, _ = query.shape
     head = value.size(-1)
-    out = torch.empty((batch, length, heads, head), dtype=query.dtype, device="meta")
-    rows = _up(length, _LSE_ALIGNMENT) if keep else 0
-    sums = torch.empty((batch, heads, rows), dtype=torch.float32, device="meta")
-    for tensor in (out, sums):
-        sim.adopt(tensor, "_scaled_dot_product_efficient_attention")
+    out = cuda.new((batch, length, heads, head), query.dtype)
+    rows = round_up(length, _LSE_ALIGNMENT) if compute_log_sumexp else 0
+    sums = cuda.new((batch, heads, rows), torch.float32)
     if max(head, query.size(-1)) > _RF_HEAD and query.dtype in HALVES:
-        _transient(sim, out.numel() * FLOAT_BYTES, "_scaled_dot_product_efficient_attention")
+        cuda.scratch(out.numel() * FLOAT_BYTES)
     seed = torch.empty((), dtype=torch.long)
     return out.transpose(1, 2), sums, seed, torch.empty_like(seed)
-
-
-def _transient(sim: Simulation, nbytes: int, name: str) -> None:
-    sim.ledger.scratch(nbytes, Category.TEMPORARY, sim.site(name), sim.stream)()
 
 
 @scratch(
     "aten::_scaled_dot_product_efficient_attention_backward",
     why="row sums of grad x out; halves sum the query's gradient in float32",
 )
-def efficient_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
-    grad, query, key, value = args[:4]
+def efficient_backward(cuda: Cuda, grad_out_: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Sizes:
     batch, heads, length, _ = query.shape
     rows = batch * heads * length * FLOAT_BYTES
-    expanded = (0, 0)
-    if key.size(1) != heads:  # grouped heads are written out before, and their gradients summed after
-        expanded = (_bytes(key) // key.size(1) * heads, _bytes(value) // value.size(1) * heads)
+    # grouped heads are written out before, and their gradients summed after
+    expanded = _expanded_bytes(heads, key, value)
     if query.dtype not in HALVES:
-        return _copy_bytes(grad), rows * value.size(-1), rows, *expanded
-    return _copy_bytes(grad), rows, workspace_bytes(query, key, value), *expanded
+        return _copy_bytes(grad_out_), rows * value.size(-1), rows, *expanded
+    return _copy_bytes(grad_out_), rows, workspace_bytes(query, key, value), *expanded
 
 
 def workspace_bytes(query: Tensor, key: Tensor, value: Tensor) -> int:
@@ -154,9 +139,9 @@ def workspace_bytes(query: Tensor, key: Tensor, value: Tensor) -> int:
     elements = -(-length // block_i) * -(-head // block_j) * tile // FLOAT_BYTES
     if max(head, head_v) > _RF_HEAD:
         splits = max(1, min(-(-key.size(2) // block_j), 200 // (batch * heads)))
-        columns = _up(head, block_i) + _up(head_v, block_i)
-        elements += splits * _up(key.size(2), block_j) * columns
-    return batch * heads * _up(elements, 4) * FLOAT_BYTES
+        columns = round_up(head, block_i) + round_up(head_v, block_i)
+        elements += splits * round_up(key.size(2), block_j) * columns
+    return batch * heads * round_up(elements, 4) * FLOAT_BYTES
 
 
 # cuDNN --------------------------------------------------------------------------------------------------
@@ -167,24 +152,21 @@ def workspace_bytes(query: Tensor, key: Tensor, value: Tensor) -> int:
     why="cuDNN sums dq in float32 and needs a float per row",
     category=Category.WORKSPACE,
 )
-def cudnn_backward(sim: Simulation, args: Any, kwargs: Any, out: Any) -> int:
-    query = args[1]
-    nbytes = _bytes(query) // query.element_size() * FLOAT_BYTES
-    nbytes += query.shape[:-1].numel() * FLOAT_BYTES
-    sim.assume(
-        Assumption(
-            "cuDNN's attention backward takes one float32 copy of the query's gradient as workspace",
-            "the size is the library's choice, made on the card; only what its algorithm needs is counted",
-            -nbytes,
-            nbytes,
-        )
+def cudnn_backward(cuda: Cuda, query: Tensor) -> int:
+    size = query.numel() * FLOAT_BYTES + query.shape[:-1].numel() * FLOAT_BYTES
+    cuda.assume(
+        "cuDNN's attention backward takes one float32 copy of the query's gradient as workspace",
+        "the size is the library's choice, made on the card; only what its algorithm needs is counted",
+        -size,
+        size,
     )
-    return nbytes
+    return size
 
 
 # math ---------------------------------------------------------------------------------------------------
 
 
 @scratch("aten::_safe_softmax", why="softmax, a mask of -inf and its rows live until the result is chosen")
-def safe_softmax(sim: Simulation, args: Any, kwargs: Any, out: Any) -> tuple[int, ...]:
-    return _bytes(out), 1, out.numel(), -(-out.numel() // max(out.size(args[1]), 1)), 1
+def safe_softmax(cuda: Cuda, dim: int, outputs: Tensor) -> Sizes:
+    rows = -(-outputs.numel() // max(outputs.size(dim), 1))
+    return nbytes(outputs), 1, outputs.numel(), rows, 1

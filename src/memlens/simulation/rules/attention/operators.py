@@ -7,18 +7,19 @@ ATen/native/transformers/attention.cpp. What the kernels allocate beside their o
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
-from memlens.simulation.rules.attention.choice import HALVES, Call, Kernel, choose
+from memlens.simulation.rules.attention.choice import Call, Kernel, choose
+from memlens.simulation.rules.common import HALVES
 from memlens.simulation.rules.registry import composite, operator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
 _aten = torch.ops.aten
 _BIAS_ALIGNMENT = 16  # mem_eff_alignment
@@ -30,20 +31,19 @@ _CUDNN_MINUS_INFINITY = -65504.0
     why="CUDA chooses a fused kernel by card, dtype, head size, mask and switches; meta always takes math",
 )
 def attention(
-    sim: Simulation,
+    cuda: Cuda,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
 ) -> Tensor:
-    _validate(sim, query, key, value, attn_mask)
+    _validate(cuda, query, key, value, attn_mask)
     kernel = choose(
-        Call(sim.gpu.compute_capability, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+        Call(cuda.gpu.compute_capability, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     )
     if kernel is Kernel.ERROR:
         raise RuntimeError("No available kernel. Aborting execution.")
@@ -69,44 +69,37 @@ def attention(
     why="the mask is added in place, which C++ does not do while a dispatch mode watches",
 )
 def attention_math(
-    sim: Simulation,
+    cuda: Cuda,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    dropout_mask: Tensor | None = None,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
 ) -> tuple[Tensor, Tensor]:
     return _math(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
 @operator("aten::_fused_sdp_choice")
-def fused_choice(sim: Simulation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def fused_choice(
+    cuda: Cuda,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> int:
     """The number of the kernel that would run."""
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    return int(
-        choose(
-            Call(
-                sim.gpu.compute_capability,
-                given["query"],
-                given["key"],
-                given["value"],
-                given.get("attn_mask"),
-                given.get("dropout_p", 0.0),
-                given.get("is_causal", False),
-                given.get("enable_gqa", False),
-            )
-        )
-    )
+    capability = cuda.gpu.compute_capability
+    return int(choose(Call(capability, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)))
 
 
-def _validate(sim: Simulation, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
-    devices = ["cuda:0" if sim.is_cuda(t) else "cpu" for t in (query, key, value)]
+def _validate(cuda: Cuda, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    devices = ["cuda:0" if cuda.has(t) else "cpu" for t in (query, key, value)]
     if len(set(devices)) > 1:
         raise RuntimeError(
             "Expected query, key, and value to have the same device type, but got query.device: "

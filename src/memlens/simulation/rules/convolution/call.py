@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Direction = Literal["forward", "backward_data", "backward_weight"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward_data", "backward_weight")
@@ -20,9 +20,12 @@ class Workspace:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """One call: shapes as (N, C, *space), (K, C / groups, *kernel), (N, K, *space)."""
+class Convolution(NamedTuple):
+    """One call on a card of compute capability `arch`: a tuple, because every call looks up its answer.
+
+    Shapes are the module's: x (N, C, *space), w as stored, (K, C / groups, *kernel) or, if `transposed`,
+    (C, K / groups, *kernel), y (N, K, *space); one, two or three dimensions of space.
+    """
 
     arch: tuple[int, int]
     direction: Direction
@@ -36,7 +39,7 @@ class Convolution:
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
-    transposed: bool
+    transposed: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -64,3 +67,23 @@ class Convolution:
             return "1x1"
         plain = max(self.stride) == 1 == max(self.dilation)
         return "3x3" if tuple(kernel) == (3, 3) and plain else "other"
+
+    def as_run(self) -> Convolution:
+        """The call that cuDNN gets: not transposed, and of two or three dimensions.
+
+        A transposed convolution runs as the other direction with x and y exchanged; one dimension becomes two
+        with a height of 1 (view1d_as_2d).
+        """
+        call = self
+        if call.transposed:
+            other: dict[Direction, Direction] = {"forward": "backward_data", "backward_data": "forward"}
+            call = call._replace(
+                direction=other.get(call.direction, call.direction),
+                x_shape=call.y_shape,
+                y_shape=call.x_shape,
+            )
+        if len(call.x_shape) == 3:
+            x, w, y = ((*shape[:2], 1, shape[2]) for shape in (call.x_shape, call.w_shape, call.y_shape))
+            stride, dilation = (1, *call.stride), (1, *call.dilation)
+            call = call._replace(x_shape=x, w_shape=w, y_shape=y, stride=stride, dilation=dilation)
+        return call

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memlens.model import Category
 from memlens.simulation.core.device_checks import check_convolution
 from memlens.simulation.core.ledger import HOST
+from memlens.simulation.rules.common import nbytes
 from memlens.simulation.rules.convolution import workspace
-from memlens.simulation.rules.convolution.workspace import Direction, Workspace
+from memlens.simulation.rules.convolution.call import Convolution, Direction, Workspace
 from memlens.simulation.rules.reductions.operators import reduction_bytes
 from memlens.simulation.rules.registry import operator
 from memlens.simulation.rules.uncertain_workspace import take
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from collections.abc import Sequence
+
+    from memlens.simulation.core.cuda import Cuda
 
 _aten = torch.ops.aten
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -38,11 +40,6 @@ def channels_last(*tensors: Tensor) -> torch.memory_format:
         if any(torch._prims_common.suggest_memory_format(tensor) is last for tensor in tensors):
             return last
     return torch.contiguous_format
-
-
-def _copy(tensor: Tensor, layout: torch.memory_format) -> int:
-    dense = tensor.is_contiguous(memory_format=layout)
-    return 0 if dense else tensor.numel() * tensor.dtype.itemsize
 
 
 @lru_cache(maxsize=1024)
@@ -67,39 +64,54 @@ def output_shape(
 class _Call:
     """One convolution of the program: its tensors, and how it runs."""
 
-    def __init__(self, sim: Simulation, x: Tensor, w: Tensor, y_shape: Any, rest: Any) -> None:
-        self.sim, self.x, self.w = sim, x, w
-        self.stride, self.padding, self.dilation, self.transposed, _, self.groups = rest
-        self.y_shape = tuple(y_shape)
+    def __init__(
+        self,
+        cuda: Cuda,
+        x: Tensor,
+        w: Tensor,
+        y_shape: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+        transposed: bool,
+        groups: int,
+    ) -> None:
+        self.cuda, self.x, self.w, self.y_shape = cuda, x, w, tuple(y_shape)
+        self.stride, self.dilation, self.transposed, self.groups = stride, dilation, transposed, groups
         self.layout = channels_last(x, w)
 
     def workspace(self, direction: Direction) -> Workspace:
-        cudnn = torch.backends.cudnn
-        if not cudnn.enabled or self.x.dtype.is_complex or not self.x.dtype.is_floating_point:
+        cudnn, x = torch.backends.cudnn, self.x
+        if not cudnn.enabled or x.dtype.is_complex or not x.dtype.is_floating_point:
             return Workspace(0, 0, 0, "not cuDNN")
         return _workspace(
-            self.sim.gpu.compute_capability,
-            direction,
-            NAMES.get(self.x.dtype, "float16"),
-            self.layout is not torch.contiguous_format,
-            _allows_tf32(),
-            bool(cudnn.benchmark),
-            tuple(self.x.shape),
-            tuple(self.w.shape),
-            self.y_shape,
-            self._each(self.stride),
-            self._each(self.dilation),
-            self.groups,
-            self.transposed,
+            Convolution(
+                self.cuda.gpu.compute_capability,
+                direction,
+                NAMES.get(x.dtype, "float16"),
+                self.layout is not torch.contiguous_format,
+                _allows_tf32(),
+                bool(cudnn.benchmark),
+                tuple(x.shape),
+                tuple(self.w.shape),
+                self.y_shape,
+                self._each(self.stride),
+                self._each(self.dilation),
+                self.groups,
+                self.transposed,
+            )
         )
 
-    def _each(self, values: Any) -> tuple[int, ...]:
+    def _each(self, values: Sequence[int]) -> tuple[int, ...]:
         return tuple(values) * (self.x.dim() - 2) if len(values) == 1 else tuple(values)
 
-    def run(self, direction: Direction, name: str) -> None:
+    def copy_bytes(self, tensor: Tensor) -> int:
+        """Bytes of the copy in the layout that cuDNN is given, 0 where the tensor has it."""
+        return 0 if tensor.is_contiguous(memory_format=self.layout) else nbytes(tensor)
+
+    def run(self, direction: Direction) -> None:
         """Take the workspace and give it back."""
-        found = self.workspace(direction)
-        take(self.sim, "cudnn", name, found.expected_bytes, found.high_bytes, _say)
+        workspace = self.workspace(direction)
+        take(self.cuda, "cudnn", self.cuda.operator, workspace.expected_bytes, workspace.high_bytes, _say)
 
 
 def _allows_tf32() -> bool:
@@ -117,66 +129,77 @@ _workspace = lru_cache(maxsize=2048)(workspace.workspace)
 
 
 @operator("aten::convolution")
-def forward(sim: Simulation, args: Any, kwargs: Any) -> Any:
-    """(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)."""
-    if sim.ledger.host_bytes or not (args[0].is_meta and args[1].is_meta):
-        check_convolution(sim.ledger, args)
-    if kwargs or not sim.is_cuda(args[0]):
-        return _elsewhere(sim, _aten.convolution.default, args, kwargs)
-    x, w, _, *rest = args
-    described = [tuple(value) if isinstance(value, list) else value for value in rest]
-    call = _Call(sim, x, w, output_shape(x.shape, w.shape, *described), rest)
-    held = _hold(sim, "convolution", _copy(x, call.layout))
-    out = torch.empty(call.y_shape, dtype=x.dtype, device="meta", memory_format=call.layout)
-    sim.adopt(out, "convolution")
-    held += _hold(sim, "convolution", _copy(w, call.layout))
-    call.run("forward", "convolution")
-    for free in held:
-        free()
+def convolution(
+    cuda: Cuda,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> Tensor:
+    ledger = cuda.sim.ledger
+    if ledger.host_bytes or not (input.is_meta and weight.is_meta):
+        check_convolution(ledger, input, weight, bias)
+    how = (stride, padding, dilation, transposed, output_padding, groups)
+    if not cuda.has(input):
+        return _elsewhere(cuda, input, weight, bias, how)
+    described = [tuple(value) if isinstance(value, list) else value for value in how]
+    y_shape = output_shape(input.shape, weight.shape, *described)
+    call = _Call(cuda, input, weight, y_shape, stride, dilation, transposed, groups)
+    free_input = cuda.hold(call.copy_bytes(input))
+    out = cuda.new(call.y_shape, input.dtype, call.layout)
+    free_weight = cuda.hold(call.copy_bytes(weight))
+    call.run("forward")
+    free_input()
+    free_weight()
+    return out
+
+
+def _elsewhere(
+    cuda: Cuda, input: Tensor, weight: Tensor, bias: Tensor | None, how: tuple[Any, ...]
+) -> Tensor:
+    """On the host: torch's own kernel; a result that is too large to be real is noted there."""
+    out: Tensor = _aten.convolution.default(input, weight, bias, *how)
+    if out.is_meta and cuda.sim.is_host(input):
+        cuda.sim.ledger.adopt(out.untyped_storage(), HOST)
     return out
 
 
 @operator("aten::convolution_backward", on_device=True)
-def backward(sim: Simulation, args: Any, kwargs: Any) -> Any:
-    """(grad_output, input, weight, bias_sizes, stride, ..., groups, output_mask): three gradients."""
-    grad, x, w, _, *rest, (needs_x, needs_w, needs_bias) = args
-    name = "convolution_backward"
-    call = _Call(sim, x, w, grad.shape, rest)
-    held = _hold(sim, name, _copy(x, call.layout), _copy(w, call.layout), _copy(grad, call.layout))
-    found: list[Tensor | None] = [None, None, None]
-    for place, wanted, like, direction in (
-        (0, needs_x, x, "backward_data"),
-        (1, needs_w, w, "backward_weight"),
-    ):
-        if wanted:
-            made = torch.empty(like.shape, dtype=like.dtype, device="meta", memory_format=call.layout)
-            found[place] = made
-            sim.adopt(made, name)
-            call.run(direction, name)  # type: ignore[arg-type]
-    for free in held:
+def convolution_backward(
+    cuda: Cuda,
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    stride: list[int],
+    dilation: list[int],
+    transposed: bool,
+    groups: int,
+    output_mask: list[bool],
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the input, the weight and the bias."""
+    needs_x, needs_w, needs_bias = output_mask
+    call = _Call(cuda, input, weight, grad_output.shape, stride, dilation, transposed, groups)
+    frees = [cuda.hold(call.copy_bytes(tensor)) for tensor in (input, weight, grad_output)]
+    grad_x = _gradient(call, input, "backward_data") if needs_x else None
+    grad_w = _gradient(call, weight, "backward_weight") if needs_w else None
+    for free in frees:
         free()
+    grad_bias = None
     if needs_bias:
-        channels = grad.shape[1]
-        found[2] = made = torch.empty(channels, dtype=grad.dtype, device="meta")
-        sim.adopt(made, name)
-        over = [dim for dim in range(grad.dim()) if dim != 1]
-        for free in _hold(sim, name, *reduction_bytes(sim, grad, over, grad.dtype)):
-            free()
-    return tuple(found)
+        grad_bias = cuda.new((grad_output.shape[1],), grad_output.dtype)
+        over = [dim for dim in range(grad_output.dim()) if dim != 1]
+        cuda.scratch(*reduction_bytes(cuda, grad_output, over, grad_output.dtype))
+    return grad_x, grad_w, grad_bias
 
 
-def _hold(sim: Simulation, name: str, *sizes: int) -> list[Any]:
-    """Allocate copies; the calls that free them."""
-    return [
-        sim.ledger.scratch(size, Category.TEMPORARY, sim.site(name), sim.stream) for size in sizes if size
-    ]
-
-
-def _elsewhere(sim: Simulation, func: Any, args: Any, kwargs: Any) -> Any:
-    """On the host: torch's own kernel; a result that is too large to be real is noted there."""
-    out = func(*args, **kwargs)
-    if out.is_meta and sim.is_host(args[0]):
-        sim.ledger.adopt(out.untyped_storage(), HOST)
+def _gradient(call: _Call, like: Tensor, direction: Direction) -> Tensor:
+    out = call.cuda.new(tuple(like.shape), like.dtype, call.layout)
+    call.run(direction)
     return out
 
 

@@ -14,7 +14,7 @@ over 8 MiB lie within `high_bytes`:
     fp32 with TF32  contiguous      0.13   0.96   copies too; RTX cards often take none for 1x1
     fp32 with TF32  channels_last   0.18   0.97   half the copies up to Ada, nothing on Hopper and B200
     fp32            contiguous      0.56   0.97   Winograd's transform of the weight, or nothing: below 0.4
-                                                  but for backward weight on Hopper, which is not expected
+                                                  except in backward weight on Hopper, which is not expected
     fp32            channels_last   0.16   0.92   copies
 
 `low_bytes` is 0: another version of cuDNN chooses differently (9.10 against 9.24: up to 58 % of the bytes),
@@ -23,9 +23,10 @@ try every plan once: `high_bytes` is then the largest of them, in nine shapes of
 
 `workspace` asks `choose`, which may be replaced by a function that asks cuDNN itself.
 
->>> found = workspace((8, 0), "forward", "float32", False, True, False,
-...                   (32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56), (1, 1), (1, 1), 1)
->>> found.expected_bytes  # x + w + 16
+>>> call = Convolution((8, 0), "forward", "float32", channels_last=False, tf32=True, benchmark=False,
+...                    x_shape=(32, 64, 56, 56), w_shape=(64, 64, 3, 3), y_shape=(32, 64, 56, 56),
+...                    stride=(1, 1), dilation=(1, 1), groups=1)
+>>> workspace(call).expected_bytes  # x + w + 16
 25837584
 """
 
@@ -158,7 +159,7 @@ def fitted(call: Convolution) -> Workspace:
 
 
 def depthwise_channels_last(call: Convolution) -> Workspace:
-    """cuDNN's depthwise kernels: nothing but for the partial sums of backward weight on tensor cores.
+    """cuDNN's depthwise kernels: only the partial sums of backward weight on tensor cores.
 
     Those are spread from nothing to five copies of x + y + w; one copy is expected. RTX cards take none in
     TF32.
@@ -230,37 +231,10 @@ def rules(call: Convolution) -> Workspace:
 choose: Callable[[Convolution], Workspace] = rules
 
 
-def workspace(
-    arch: tuple[int, int],
-    direction: Direction,
-    dtype: str,
-    channels_last: bool,
-    tf32: bool,
-    benchmark: bool,
-    x_shape: tuple[int, ...],
-    w_shape: tuple[int, ...],
-    y_shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-    transposed: bool = False,
-) -> Workspace:
-    """Scratch bytes of one convolution on a card of compute capability `arch`.
+def workspace(call: Convolution) -> Workspace:
+    """Scratch bytes of one convolution while it runs.
 
-    Shapes are the module's: x (N, C, *space), w as stored, y (N, K, *space), for one, two or three spatial
-    dimensions. A transposed convolution runs as the other direction with x and y exchanged; its weight is
-    stored as (C, K / groups, *kernel), which is what that needs. With `benchmark`, `high_bytes` is what the
-    search at the first sight of a shape takes; it gives the memory back afterwards.
+    With `benchmark`, `high_bytes` is what the search at the first sight of a shape takes; it gives the memory
+    back afterwards.
     """
-    if transposed:
-        swapped: dict[Direction, Direction] = {"forward": "backward_data", "backward_data": "forward"}
-        direction = swapped.get(direction, direction)
-        x_shape, y_shape = y_shape, x_shape
-    if len(x_shape) == 3:  # PyTorch runs a 1d convolution as one of height 1 (view1d_as_2d)
-        x_shape, w_shape, y_shape = ((*shape[:2], 1, shape[2]) for shape in (x_shape, w_shape, y_shape))
-        stride, dilation = (1, *stride), (1, *dilation)
-    call = Convolution(
-        arch, direction, dtype, channels_last, tf32, benchmark,
-        tuple(x_shape), tuple(w_shape), tuple(y_shape), tuple(stride), tuple(dilation), groups, transposed,
-    )  # fmt: skip
-    return choose(call)
+    return choose(call.as_run())

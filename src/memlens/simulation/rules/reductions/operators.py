@@ -16,23 +16,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from memlens.simulation.rules.reductions.launch_config import (
-    INT_MAX,
-    Chip,
-    Reduction,
-)
+from memlens.simulation.rules.common import HALVES, Sizes, nbytes
+from memlens.simulation.rules.reductions.launch_config import INT_MAX, Chip, Reduction
 from memlens.simulation.rules.registry import scratch
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
-Sizes = tuple[int, ...]
-_HALVES = (torch.float16, torch.bfloat16)
 _SPLIT = "Reduce.cuh splits a long reduction over blocks, which meet in a staging buffer"
 
 
 def reduction_bytes(
-    sim: Simulation,
+    cuda: Cuda,
     source: Tensor,
     dims: Any,
     out: torch.dtype,
@@ -48,24 +43,24 @@ def reduction_bytes(
     """
     shape, strides, dtype = tuple(source.shape), source.stride(), source.dtype
     copy = 0
-    if casts and dtype is not out and not (dtype in _HALVES and out is torch.float32):
+    if casts and dtype is not out and not (dtype in HALVES and out is torch.float32):
         copy = source.numel() * out.itemsize
         dtype, strides = out, _dense_strides(source)
     rank = len(shape)
     listed = (dims,) if isinstance(dims, int) else dims
     over = tuple(sorted({d % rank for d in listed})) if listed and rank else tuple(range(rank))
-    value = value_bytes or (4 if dtype in _HALVES else dtype.itemsize)
+    value = value_bytes or (4 if dtype in HALVES else dtype.itemsize)
     # max_reduce_threads: 512, 256 for complex128
     kernel = Reduction(dtype.itemsize, value, vector, 256 if dtype is torch.complex128 else 512)
-    chip = Chip(sim.gpu.multiprocessors, sim.gpu.generation.threads_per_sm)
-    found: Sizes = kernel.scratch(shape, strides, over, chip, out.itemsize)
-    if dtype in _HALVES and out is dtype and _reaches_beyond_int(shape, strides, dtype.itemsize):
+    chip = Chip(cuda.gpu.multiprocessors, cuda.gpu.generation.threads_per_sm)
+    sizes: Sizes = kernel.scratch(shape, strides, over, chip, out.itemsize)
+    if dtype in HALVES and out is dtype and _reaches_beyond_int(shape, strides, dtype.itemsize):
         # the parts of such a reduction meet in a buffer of the accumulator's type (AccumulationBuffer)
         kept = 1
         for number, size in enumerate(shape):
             kept *= 1 if number in over else size
-        found = (kept * value, *found)
-    return (copy, *found) if copy else found
+        sizes = (kept * value, *sizes)
+    return (copy, *sizes) if copy else sizes
 
 
 def _reaches_beyond_int(shape: Sizes, strides: Sizes, item_bytes: int) -> bool:
@@ -82,22 +77,20 @@ def _dense_strides(source: Tensor) -> Sizes:
     return source.stride()
 
 
-def argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str) -> Any:
-    """An operator's argument, by place or by name; None if it was left out."""
-    return args[position] if len(args) > position else kwargs.get(name)
+def _first(outputs: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return outputs if isinstance(outputs, Tensor) else outputs[0]
 
 
 @scratch("aten::sum", "aten::sum.dim_IntList", "aten::mean", "aten::mean.dim", why=_SPLIT)
-def sum_and_mean(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+def sum_and_mean(cuda: Cuda, self: Tensor, dim: Any = None, *, outputs: Tensor) -> Sizes:
     """Over everything, or over `dim`. Integers and booleans are copied to int64 first."""
-    dims = argument(args, kwargs, 1, "dim")
-    vector = 8 if args[0].dtype in _HALVES and out.dtype in (*_HALVES, torch.float32) else 4
-    return reduction_bytes(sim, args[0], dims, out.dtype, vector=vector)
+    vector = 8 if self.dtype in HALVES and outputs.dtype in (*HALVES, torch.float32) else 4
+    return reduction_bytes(cuda, self, dim, outputs.dtype, vector=vector)
 
 
 @scratch("aten::prod", "aten::prod.dim_int", "aten::nansum", why=_SPLIT)
-def prod_and_nansum(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
-    return reduction_bytes(sim, args[0], argument(args, kwargs, 1, "dim"), out.dtype)
+def prod_and_nansum(cuda: Cuda, self: Tensor, dim: Any = None, *, outputs: Tensor) -> Sizes:
+    return reduction_bytes(cuda, self, dim, outputs.dtype)
 
 
 @scratch(
@@ -108,11 +101,10 @@ def prod_and_nansum(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Siz
     "aten::norm.ScalarOpt_dim_dtype",
     why="norms reduce in the wider real type (ReduceNormKernel.cu)",
 )
-def norms(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
-    dims = args[2] if len(args) > 2 and isinstance(args[2], (list, tuple)) else kwargs.get("dim")
-    value = 8 if out.dtype is torch.float64 else 4
-    casts = not args[0].is_complex()
-    return reduction_bytes(sim, args[0], dims, out.dtype, value_bytes=value, casts=casts)
+def norms(cuda: Cuda, self: Tensor, dim: Any = None, *, outputs: Tensor) -> Sizes:
+    value = 8 if outputs.dtype is torch.float64 else 4
+    casts = not self.is_complex()
+    return reduction_bytes(cuda, self, dim, outputs.dtype, value_bytes=value, casts=casts)
 
 
 @scratch(
@@ -122,43 +114,37 @@ def norms(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
     "aten::std_mean.correction",
     why="Welford's method accumulates mean, sum of squares and two counts (ReduceMomentKernel.cu)",
 )
-def moments(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Sizes:
-    first = out[0] if isinstance(out, (tuple, list)) else out
-    value = 32 if args[0].dtype is torch.float64 else 16
-    dims = argument(args, kwargs, 1, "dim")
-    return reduction_bytes(sim, args[0], dims, first.dtype, value_bytes=value, vector=2)
+def moments(cuda: Cuda, self: Tensor, dim: Any, outputs: Any) -> Sizes:
+    value = 32 if self.dtype is torch.float64 else 16
+    return reduction_bytes(cuda, self, dim, _first(outputs).dtype, value_bytes=value, vector=2)
 
 
 @scratch("aten::amax", "aten::amin", "aten::max", "aten::min", why=_SPLIT)
-def extrema(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+def extrema(cuda: Cuda, self: Tensor, dim: Any = None, *, outputs: Tensor) -> Sizes:
     """float16 is compared in float32, bfloat16 as it is (ReduceMaxValuesKernel.cu)."""
-    item = 4 if args[0].dtype is torch.float16 else args[0].dtype.itemsize
-    return reduction_bytes(sim, args[0], argument(args, kwargs, 1, "dim"), out.dtype, value_bytes=item)
+    item = 4 if self.dtype is torch.float16 else self.dtype.itemsize
+    return reduction_bytes(cuda, self, dim, outputs.dtype, value_bytes=item)
 
 
 @scratch("aten::aminmax", why=_SPLIT)
-def both_extrema(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Sizes:
-    item = 2 * args[0].dtype.itemsize
-    return reduction_bytes(sim, args[0], kwargs.get("dim"), args[0].dtype, value_bytes=item)
+def both_extrema(cuda: Cuda, self: Tensor, dim: int | None) -> Sizes:
+    return reduction_bytes(cuda, self, dim, self.dtype, value_bytes=2 * self.dtype.itemsize)
 
 
 @scratch("aten::max.dim", "aten::min.dim", "aten::argmax", "aten::argmin", why="a value and its index: 16 B")
-def with_index(sim: Simulation, args: Any, kwargs: Any, out: Any) -> Sizes:
-    dims = argument(args, kwargs, 1, "dim")
-    first = out[0] if isinstance(out, (tuple, list)) else out
-    return reduction_bytes(sim, args[0], dims, first.dtype, value_bytes=16, casts=False)
+def with_index(cuda: Cuda, self: Tensor, dim: int | None, outputs: Any) -> Sizes:
+    return reduction_bytes(cuda, self, dim, _first(outputs).dtype, value_bytes=16, casts=False)
 
 
 @scratch(
     "aten::all", "aten::all.dim", "aten::all.dims", "aten::any", "aten::any.dim", "aten::any.dims", why=_SPLIT
 )
-def logic(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
+def logic(cuda: Cuda, self: Tensor, dim: Any = None) -> Sizes:
     """The accumulator is one bool (ReduceLogicKernel.cu)."""
-    dims = argument(args, kwargs, 1, "dim")
-    return reduction_bytes(sim, args[0], dims, torch.bool, value_bytes=1, casts=False)
+    return reduction_bytes(cuda, self, dim, torch.bool, value_bytes=1, casts=False)
 
 
 @scratch("aten::logsumexp", why="exp(x - max) and the maxima, twice (logsumexp_out_impl in ReduceOps.cpp)")
-def logsumexp(sim: Simulation, args: Any, kwargs: Any, out: Tensor) -> Sizes:
-    maxima = out.numel() * out.dtype.itemsize
-    return (maxima, maxima, args[0].numel() * out.dtype.itemsize)
+def logsumexp(cuda: Cuda, self: Tensor, outputs: Tensor) -> Sizes:
+    maxima = nbytes(outputs)
+    return (maxima, maxima, self.numel() * outputs.dtype.itemsize)

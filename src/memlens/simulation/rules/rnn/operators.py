@@ -16,7 +16,7 @@ from memlens.simulation.rules.rnn.kernels import in_one_buffer, keep_dropout_sta
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memlens.simulation.core.session import Simulation
+    from memlens.simulation.core.cuda import Cuda
 
 _aten = torch.ops.aten
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
@@ -40,38 +40,55 @@ class Call(NamedTuple):
     batch_first: bool = False
 
 
-def _run(sim: Simulation, call: Call) -> tuple[Tensor, ...]:
+def _run(cuda: Cuda, call: Call) -> tuple[Tensor, ...]:
     if call.input.dtype in _CUDNN_DTYPES and torch.backends.cudnn.enabled and call.input.numel():
-        return _cudnn(sim, call)
+        return _cudnn(cuda, call)
     return _native(call)
 
 
-def _register(kind: str) -> None:
-    """The two overloads of one recurrent operator: padded and packed."""
-
-    def padded(sim: Simulation, input: Tensor, hx: Any, *rest: Any) -> tuple[Tensor, ...]:
-        return _run(sim, Call(kind, input, [], _states(hx), *rest))
-
-    def packed(sim: Simulation, data: Tensor, batch_sizes: Tensor, hx: Any, *rest: Any) -> tuple[Tensor, ...]:
-        return _run(sim, Call(kind, data, batch_sizes.tolist(), _states(hx), *rest))
-
-    why = "CUDA gives the whole sequence to cuDNN, which keeps a reserve for backward"
-    composite(f"aten::{kind}.input", why=why)(padded)
-    composite(f"aten::{kind}.data", why=why)(packed)
+_WHY = "CUDA gives the whole sequence to cuDNN, which keeps a reserve for backward"
 
 
-for _kind in MODES:
-    _register(_kind)
+@composite(*(f"aten::{kind}.input" for kind in MODES), why=_WHY)
+def padded(
+    cuda: Cuda,
+    input: Tensor,
+    hx: Tensor | list[Tensor],
+    params: list[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
+    states = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
+    how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run(cuda, Call(cuda.operator, input, [], states, params, *how))
 
 
-def _states(hx: Any) -> tuple[Tensor, ...]:
-    return tuple(hx) if isinstance(hx, (list, tuple)) else (hx,)
+@composite(*(f"aten::{kind}.data" for kind in MODES), why=_WHY)
+def packed(
+    cuda: Cuda,
+    data: Tensor,
+    batch_sizes: Tensor,
+    hx: Tensor | list[Tensor],
+    params: list[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple[Tensor, ...]:
+    states = (hx,) if isinstance(hx, torch.Tensor) else tuple(hx)
+    how = (has_biases, num_layers, dropout, train, bidirectional)
+    return _run(cuda, Call(cuda.operator, data, batch_sizes.tolist(), states, params, *how))
 
 
 # cuDNN --------------------------------------------------------------------------------------------------
 
 
-def _cudnn(sim: Simulation, call: Call) -> tuple[Tensor, ...]:
+def _cudnn(cuda: Cuda, call: Call) -> tuple[Tensor, ...]:
     hx, cx = call.hidden[0], (call.hidden[1] if len(call.hidden) > 1 else None)
     hidden_size, proj_size = hx.size(2), 0
     if cx is not None and cx.size(2) != hx.size(2):
@@ -84,7 +101,7 @@ def _cudnn(sim: Simulation, call: Call) -> tuple[Tensor, ...]:
         cx = None if cx is None else cx.to(dtype)
         weights, params = _cast_and_flatten(params, dtype)
     if call.dropout > 0 and call.train:
-        keep_dropout_state(sim)
+        keep_dropout_state(cuda)
     with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
         out, hy, cy, _, _ = _aten._cudnn_rnn(
             input,
@@ -188,10 +205,26 @@ def _gru_cell(
 
 
 @composite("aten::lstm_cell", why="CUDA fuses the gates into one kernel that keeps them as its workspace")
-def lstm_cell(sim: Simulation, *args: Any) -> tuple[Tensor, Tensor]:
-    return _lstm_cell(*args)
+def lstm_cell(
+    cuda: Cuda,
+    input: Tensor,
+    hx: list[Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None,
+    b_hh: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    return _lstm_cell(input, hx, w_ih, w_hh, b_ih, b_hh)
 
 
 @composite("aten::gru_cell", why="CUDA fuses the gates into one kernel that keeps five numbers an element")
-def gru_cell(sim: Simulation, *args: Any) -> Tensor:
-    return _gru_cell(*args)
+def gru_cell(
+    cuda: Cuda,
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None,
+    b_hh: Tensor | None,
+) -> Tensor:
+    return _gru_cell(input, hx, w_ih, w_hh, b_ih, b_hh)
