@@ -20,6 +20,8 @@ FLOOR = {
     "render": 5,
     "cli": 6, "notebook": 6, "integrations": 6, "compat": 6,
 }  # fmt: skip
+# floors inside a room, by its folders
+FLOOR_WITHIN = {"simulation": {"core": 0, "rules": 1, "dispatch": 2, "torch_api": 3}}
 MAY_IMPORT_TORCH = {"simulation", "measurement", "scenarios", "summaries", "advice", "integrations"}
 # a room may use a neighbour on its own floor only where this says so
 NEIGHBOURS = {
@@ -71,7 +73,10 @@ def broken_rules(path: Path) -> list[str]:
             there = rest[0]
             up = FLOOR[there] > FLOOR[here]
             beside = FLOOR[there] == FLOOR[here] >= 0 and there != here and (here, there) not in NEIGHBOURS
-            if up or beside:
+            floors = FLOOR_WITHIN.get(here, {}) if there == here else {}
+            folder, other = path.relative_to(SOURCE).parts[1:2], rest[1:2]
+            within = folder and other and floors.get(other[0], -1) > floors.get(folder[0], 99)
+            if up or beside or within:
                 problems.append(f"{path.name} in {here} imports {name}, which is not below it")
         elif top == "torch" and here not in MAY_IMPORT_TORCH:
             problems.append(f"{path.name} in {here} imports torch")
@@ -93,3 +98,14 @@ def test_an_import_upwards_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     bad.write_text("import torch\nimport rich\ndef f():\n    from memlens.render import terminal\n")
     monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
     assert len(broken_rules(bad)) == 3
+
+
+def test_an_import_upwards_inside_a_room_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that imports from the dispatcher is refused; the other way round is fine."""
+    for folder, other in (("rules", "dispatch"), ("dispatch", "rules")):
+        (tmp_path / "simulation" / folder).mkdir(parents=True)
+        file = tmp_path / "simulation" / folder / "file.py"
+        file.write_text(f"from memlens.simulation.{other}.mode import DispatchMode\n")
+    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
+    assert len(broken_rules(tmp_path / "simulation" / "rules" / "file.py")) == 1
+    assert broken_rules(tmp_path / "simulation" / "dispatch" / "file.py") == []
