@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
+from memlens.render.report.charts import Spec
 from memlens.units import format_count, format_mib
 
 
@@ -39,7 +40,7 @@ class Chart:
 
     kind: ClassVar[str] = "chart"
     title: str
-    spec: dict[str, Any]
+    spec: Spec
     note: str = ""
     wide: bool = True
 

@@ -1,14 +1,18 @@
-"""Curves over time as `page.js` draws them: whole bytes, places along the axis, marks and calls."""
+"""Curves over time as `page.js` draws them: whole bytes, places along the axis, marks and calls.
+
+`Spec` is the contract between the two: what a chart says here, `traces` and `layout` there draw.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from memlens.explanation.curves import Curve, total
 from memlens.explanation.over_time import (
     EVENTS,
+    SECONDS,
     STACK,
     Axis,
     Course,
@@ -27,7 +31,61 @@ MARKS = 200  # lines; more would hide the curve
 PROCESSES = 12  # areas; the rest are one
 FUNCTIONS = 15  # rows of calls
 
-Spec = dict[str, Any]
+
+class Line(TypedDict):
+    """A curve, or an area of the stack: bytes at each of the chart's places. `colour` is one of page.css."""
+
+    name: str
+    colour: str
+    dash: NotRequired[str]  # plotly's word, "solid" if absent
+    y: list[int]
+
+
+# A stretch of the axis with a name: a phase of training.
+Band = TypedDict("Band", {"from": int, "to": int, "text": str})
+
+
+class Note(TypedDict):
+    """A vertical line at a place along the axis, with words."""
+
+    x: int
+    text: str
+
+
+class Rule(TypedDict):
+    """A horizontal line at a number of bytes, with words."""
+
+    y: int
+    text: str
+
+
+class Call(TypedDict):
+    """One function's row below the curve: (start, end, how memory changed, in words) of each call."""
+
+    name: str
+    spans: list[tuple[int, int, str]]
+
+
+class Spec(TypedDict):
+    """A chart, whole: what `page.js` gets as JSON. A part that is absent is not drawn.
+
+    `x` are the places of all curves along the axis; `per_unit` of them make one unit of `axis`. Sizes are
+    drawn divided by `factor`, which makes them the `unit`.
+    """
+
+    x: list[int]
+    per_unit: int
+    axis: str
+    factor: int
+    unit: str
+    areas: list[Line]
+    lines: list[Line]
+    bands: NotRequired[list[Band]]
+    phases: NotRequired[list[str]]  # of each place, for the hover; empty where there are none
+    moment: NotRequired[Note | None]
+    rules: NotRequired[list[Rule]]
+    marks: NotRequired[list[Note]]
+    calls: NotRequired[list[Call]]
 
 
 def allocations(
@@ -38,24 +96,22 @@ def allocations(
     Event number `index` is marked with its name, and so is `room_bytes`, what the card has for all this.
     """
     drawn, places = course(trace, POINTS), places_of(trace)
-    areas = [
+    areas: list[Line] = [
         {"name": category.label, "colour": category.value, "y": list(drawn.categories[category])}
         for category in STACK
         if category in drawn.categories
     ]
-    lines = [{"name": "allocated", "colour": "ink", "y": list(drawn.allocated)}]
+    lines: list[Line] = [{"name": "allocated", "colour": "ink", "y": list(drawn.allocated)}]
     if drawn.reserved:
         lines.append({"name": "reserved", "colour": "ink", "dash": "dot", "y": list(drawn.reserved)})
     top = max([*drawn.reserved, *drawn.allocated], default=0)
-    near = room_bytes is not None and 0 < room_bytes < 2 * top
-    spec = _frame(drawn.axis, drawn.places, top) | {
-        "areas": areas,
-        "lines": lines,
-        "bands": bands(trace, places),
-        "phases": phase_names(trace, drawn.indices),
-        "moment": {"x": places[index], "text": name} if 0 <= index < len(places) else None,
-        "rules": [{"y": room_bytes, "text": "the card, less the CUDA context"}] if near else [],
-    }
+    spec = _curves(drawn.axis, drawn.places, top, areas, lines)
+    spec["bands"] = bands(trace, places)
+    spec["phases"] = phase_names(trace, drawn.indices)
+    spec["moment"] = {"x": places[index], "text": name} if 0 <= index < len(places) else None
+    spec["rules"] = []
+    if room_bytes is not None and 0 < room_bytes < 2 * top:
+        spec["rules"].append({"y": room_bytes, "text": "the card, less the CUDA context"})
     return spec, thinned(drawn)
 
 
@@ -70,14 +126,16 @@ def thinned(drawn: Course) -> str:
     )
 
 
-def _frame(axis: Axis, places: Sequence[int], top: int) -> Spec:
-    factor, unit = (GIB, "GiB") if top >= GIB else (MIB, "MiB")
+def _curves(axis: Axis, places: Sequence[int], top_bytes: int, areas: list[Line], lines: list[Line]) -> Spec:
+    factor, unit = (GIB, "GiB") if top_bytes >= GIB else (MIB, "MiB")
     return {
         "x": list(places),
         "per_unit": axis.per_unit,
         "axis": "events" if axis is EVENTS else "seconds",
         "factor": factor,
         "unit": unit,
+        "areas": areas,
+        "lines": lines,
     }
 
 
@@ -89,15 +147,15 @@ def phase_names(trace: Trace, indices: Sequence[int]) -> list[str]:
     return [names[bisect_right(starts, index)] for index in indices] if found else []
 
 
-def bands(trace: Trace, places: Sequence[int]) -> list[Spec]:
+def bands(trace: Trace, places: Sequence[int]) -> list[Band]:
     """The phases as stretches of the axis; of the marks of many steps only the first ones."""
-    found = []
+    stretches: list[Band] = []
     for mark, _, end in phases_of(trace)[:MARKS]:
         last = places[min(end, len(places) - 1)]
-        found.append(
+        stretches.append(
             {"from": place_of(mark, places), "to": last, "text": f"{mark.name} {mark.step or ''}".strip()}
         )
-    return found
+    return stretches
 
 
 def processes(trace: Trace, found: list[Curve], spans: Sequence[Span] = ()) -> tuple[Spec, str]:
@@ -107,23 +165,21 @@ def processes(trace: Trace, found: list[Curve], spans: Sequence[Span] = ()) -> t
     chosen = _moments(found, whole)
     ranked = sorted(found[1:], key=lambda curve: -curve.peak_bytes)
     shown = [found[0], *ranked[: PROCESSES - 1]]
-    areas = [
+    areas: list[Line] = [
         {"name": name_of(curve), "colour": f"p{number % 8}", "y": [curve.at(time) for time in chosen]}
         for number, curve in enumerate(shown)
     ]
     if rest := ranked[PROCESSES - 1 :]:
         sums = [sum(curve.at(time) for curve in rest) for time in chosen]
         areas.append({"name": f"{format_count(len(rest))} more processes", "colour": "unknown", "y": sums})
-    spec = _frame(Axis("s", 1_000_000), [time - origin for time in chosen], whole.peak_bytes) | {
-        "areas": areas,
-        "lines": [{"name": "all together", "colour": "ink", "y": [whole.at(time) for time in chosen]}]
-        if len(found) > 1
-        else [],
-        "marks": [
-            {"x": mark.time_us - origin, "text": mark.name} for mark in trace.marks[:MARKS] if mark.time_us
-        ],
-        "calls": calls(spans, origin),
-    }
+    lines: list[Line] = []
+    if len(found) > 1:
+        lines.append({"name": "all together", "colour": "ink", "y": [whole.at(time) for time in chosen]})
+    spec = _curves(SECONDS, [time - origin for time in chosen], whole.peak_bytes, areas, lines)
+    spec["marks"] = [
+        {"x": mark.time_us - origin, "text": mark.name} for mark in trace.marks[:MARKS] if mark.time_us
+    ]
+    spec["calls"] = calls(spans, origin)
     if len(chosen) >= len(whole.times_us):
         return spec, ""
     return spec, (
@@ -147,7 +203,7 @@ def name_of(curve: Curve) -> str:
     return f"{curve.name} ({curve.pid})" if curve.pid else curve.name
 
 
-def calls(spans: Sequence[Span], origin: int, most: int = 500) -> list[Spec]:
+def calls(spans: Sequence[Span], origin: int, most: int = 500) -> list[Call]:
     """A row for each function, the longest first; of its calls the first `most` are drawn."""
     by_name: dict[str, list[Span]] = {}
     for span in sorted(spans, key=lambda span: span.started_us):
@@ -157,11 +213,11 @@ def calls(spans: Sequence[Span], origin: int, most: int = 500) -> list[Spec]:
         {
             "name": name,
             "spans": [
-                [
+                (
                     span.started_us - origin,
                     span.ended_us - origin,
                     format_bytes(span.end_bytes - span.start_bytes, sign=True),
-                ]
+                )
                 for span in held[:most]
             ],
         }

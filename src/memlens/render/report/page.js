@@ -1,4 +1,8 @@
 // Draws what the page says as JSON, and sorts its tables. Reads the theme's colours from page.css.
+//
+// A chart comes as JSON in its <figure>: the keys and types are `Spec` in charts.py, and nothing else is read.
+// Sizes are whole bytes, drawn divided by `factor`; places along the axis are whole numbers, drawn divided by
+// `per_unit`. Every text goes through `safe`. A new key goes into `Spec` first.
 "use strict";
 (() => {
   const style = () => getComputedStyle(document.documentElement);
