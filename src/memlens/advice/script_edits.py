@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,15 +13,13 @@ from torch.utils.data import DataLoader
 from memlens.advice.attention_switch import attention_switch, turn
 from memlens.advice.blocks import checkpoint_these, checkpointing_kind, find_blocks
 from memlens.advice.changes.training import before
+from memlens.advice.script_observer import Onlooker
 from memlens.advice.shims.eight_bit import AdamW8bit
 from memlens.advice.shims.lora import add_lora
 from memlens.advice.shims.offload import offloaded
 from memlens.scenarios import checkpointing as whole
 
-if TYPE_CHECKING:
-    from memlens.advice.script_observer import Onlooker
-
-ScriptEdit = Callable[["Onlooker", Any], None]
+ScriptEdit = Callable[[Onlooker, Any], None]
 EDITS: dict[str, ScriptEdit] = {}
 ENOUGH_BATCHES = 8  # for two steps of four parts each
 
@@ -34,6 +32,11 @@ def edits(*names: str) -> Callable[[ScriptEdit], ScriptEdit]:
         return function
 
     return register
+
+
+def onlooker(sim: Any, changes: dict[str, Any]) -> Onlooker:
+    """What looks on in the script's process and makes these changes: `{name of an edit: argument}`."""
+    return Onlooker(sim, [(EDITS[name], argument) for name, argument in changes.items()])
 
 
 @edits("amp")

@@ -20,7 +20,7 @@ from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.script.arguments import with_value
 from memlens.scenarios.script.predict_script import Script, card_of, run_script
 
-ONLOOKER = "memlens.advice.script_observer:Onlooker"
+ONLOOKER = "memlens.advice.script_edits:onlooker"
 ALLOCATOR, STALE = (
     "expandable-segments",
     "free-outputs",

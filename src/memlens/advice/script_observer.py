@@ -29,11 +29,9 @@ Around = Callable[[], AbstractContextManager[Any]]
 
 
 class Onlooker:
-    """Made with the simulation and what to change: `{name: argument}`, names of `script_edits.EDITS`."""
+    """Made with the simulation and what to change: (edit, argument) pairs of `script_edits`."""
 
-    def __init__(self, sim: Any, changes: dict[str, Any]) -> None:
-        from memlens.advice.script_edits import EDITS
-
+    def __init__(self, sim: Any, changes: list[tuple[Callable[[Onlooker, Any], None], Any]]) -> None:
         self.sim = sim
         self.edits: list[Edit] = []
         self.arounds: list[Around] = []
@@ -50,7 +48,7 @@ class Onlooker:
         self._inside = threading.local()
         self._open = contextlib.ExitStack()
         self._entered = self._fresh = False
-        self._changes = [(EDITS[name], argument) for name, argument in changes.items()]
+        self._changes = changes
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Until the script is over."""

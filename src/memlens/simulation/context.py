@@ -100,7 +100,7 @@ def simulate(
         _active.clear()
         for finish in sim.at_end:
             finish()
-        settle(sim)
+        settle(sim.trace)
         sim.ledger.close()
         device_mode.moved.put_back()
 

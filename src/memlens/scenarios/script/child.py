@@ -72,7 +72,7 @@ class Inside:
         preload.import_libraries(script)
         del sys.path[0]
         look_on = named(job.onlooker)
-        shims = registry.Shims(job)
+        shims = registry.Shims(synthetic=job.synthetic)
         with sandbox(self.scratch, job.host_bytes, job.writes), shims.installed():
             refuse_questions()
             with simulate(job.gpu, alloc_conf=job.alloc_conf) as sim:
@@ -178,7 +178,7 @@ class Inside:
     def write(self, complaint: Complaint | None) -> None:
         sim, steps = self.sim, self.steps
         end = steps.end if steps.stopped else len(sim.events)
-        settle(sim)
+        settle(sim.trace)
         trace = sim.trace
         if self.late and steps.counts and not steps.taken:
             complaint = self.too_late(complaint)

@@ -31,7 +31,7 @@ def checkpoints(shims: Shims, torch: ModuleType) -> dict[str, Any]:
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not hasattr(f, "read"):
-            if shims.job.synthetic and not os.path.exists(f):
+            if shims.synthetic and not os.path.exists(f):
                 return absent(shims, f)
             if os.path.abspath(os.fspath(f)) not in written:
                 kwargs.setdefault("mmap", True)  # pages that nobody reads take no memory
@@ -54,7 +54,7 @@ def safetensors(shims: Shims, module: ModuleType) -> dict[str, Any]:
     load = module.load_file
 
     def load_file(filename: Any, *args: Any, **kwargs: Any) -> Any:
-        if shims.job.synthetic and not os.path.exists(filename):
+        if shims.synthetic and not os.path.exists(filename):
             return absent(shims, filename)
         return load(filename, *args, **kwargs)
 

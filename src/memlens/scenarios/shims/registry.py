@@ -17,12 +17,9 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlens.model import Assumption
-
-if TYPE_CHECKING:
-    from memlens.scenarios.script.job import Job
 
 Shim = Callable[["Shims", ModuleType], dict[str, Any]]
 _TABLE: dict[str, list[Shim]] = {}
@@ -39,10 +36,10 @@ def shim(name: str) -> Callable[[Shim], Shim]:
 
 
 class Shims:
-    """Those of one run: the job they serve, the simulation they speak to, what they replaced."""
+    """Those of one run: whether missing data is made up, the simulation they speak to, what they replaced."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, *, synthetic: bool = False) -> None:
+        self.synthetic = synthetic
         self.sim: Any = None
         self._before: list[tuple[Any, str, Any]] = []
         self._done: set[str] = set()

@@ -81,7 +81,7 @@ def made_up(original: Any, pictures: Pictures, shims: Shims) -> Any:
 @shim("torchvision.datasets")
 def torchvision(shims: Shims, datasets: ModuleType) -> dict[str, Any]:
     """Datasets by name."""
-    if not shims.job.synthetic:
+    if not shims.synthetic:
         return {}
     return {
         name: made_up(getattr(datasets, name), pictures, shims)
@@ -93,7 +93,7 @@ def torchvision(shims: Shims, datasets: ModuleType) -> dict[str, Any]:
 @shim("numpy")
 def files(shims: Shims, numpy: ModuleType) -> dict[str, Any]:
     """`numpy.memmap` and `numpy.fromfile` of a file that is not there: zeros, which any vocabulary has."""
-    if not shims.job.synthetic:
+    if not shims.synthetic:
         return {}
     memmap, fromfile = numpy.memmap, numpy.fromfile
 

@@ -18,7 +18,7 @@ _LABELS = "label labels target"
 @shim("datasets")
 def datasets(shims: Shims, module: ModuleType) -> dict[str, Any]:
     """`load_dataset`: the columns that most datasets of text have, where the real one cannot be had."""
-    if not shims.job.synthetic:
+    if not shims.synthetic:
         return {}
     load = module.load_dataset
 
@@ -55,7 +55,7 @@ def automatic(shims: Shims, module: ModuleType) -> dict[str, Any]:
 
 def loaded_or_made_up(shims: Shims, kind: Any) -> dict[str, Any]:
     """The `from_pretrained` of a class of tokenizers, with a way out where nothing can be loaded."""
-    if not shims.job.synthetic:
+    if not shims.synthetic:
         return {}
     load = kind.from_pretrained.__func__
 

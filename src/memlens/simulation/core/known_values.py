@@ -15,8 +15,10 @@ from torch import Tensor
 from memlens.model import Assumption
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.ledger import Storage
-    from memlens.simulation.core.session import Simulation
+    from collections.abc import Callable
+
+    from memlens.model import Site
+    from memlens.simulation.core.ledger import Ledger, Storage
 
 # operators that take only their input's shape, and what they fill with (None: the last argument)
 _TEMPLATES = {
@@ -48,8 +50,10 @@ STAND_INS = {"float": 1.0, "int": 1}
 class Values:
     """Real data of simulated tensors where it is known, and the stand-ins that were handed out."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.sim = simulation
+    def __init__(
+        self, ledger: Ledger, site: Callable[[str], Site], assume: Callable[[Assumption], None]
+    ) -> None:
+        self.ledger, self._site, self._assume = ledger, site, assume
         self.known = 0
         self.likely: dict[int, Storage | None] = {}  # storages of answers that are taken to be true
         self.unknown_is = False  # what a condition that nobody computed reads as
@@ -58,14 +62,14 @@ class Values:
 
     def remember(self, tensor: Tensor, real: Tensor) -> None:
         """`tensor` was copied from `real`, a host tensor with data."""
-        entry = self.sim.ledger.of(tensor)
+        entry = self.ledger.of(tensor)
         if entry is not None and real.numel() * real.element_size() <= KEPT_BYTES:
             entry.value = real.detach().clone()
             self.known += 1
 
     def forget(self, tensor: Tensor) -> None:
         """`tensor` was written to: its data is no longer known."""
-        entry = self.sim.ledger.of(tensor)
+        entry = self.ledger.of(tensor)
         if entry is not None and entry.value is not None:
             entry.value = None
             self.known -= 1
@@ -74,7 +78,7 @@ class Values:
         """The data of `tensor` where it is known: a real host tensor, or one whose data was followed."""
         if not tensor.is_meta:
             return tensor
-        entry = self.sim.ledger.of(tensor)
+        entry = self.ledger.of(tensor)
         kept = None if entry is None else entry.value
         if kept is None or kept.dtype != tensor.dtype or not kept.is_contiguous():
             return None
@@ -84,7 +88,7 @@ class Values:
 
     def worth_following(self, name: str, first: Tensor) -> bool:
         """Whether an operator on `first` may have a known result: asked of every operator, so briefly."""
-        entry = self.sim.ledger.storages.get(first.untyped_storage()._cdata)
+        entry = self.ledger.storages.get(first.untyped_storage()._cdata)
         if entry is None:
             return False
         if entry.value is not None or name in _TEMPLATES or name in _LIKELY:
@@ -153,12 +157,12 @@ class Values:
 
     def take_as_true(self, tensor: Tensor) -> None:
         """An answer that nobody computed, and that any healthy run would find true."""
-        entry = self.sim.ledger.of(tensor)
+        entry = self.ledger.of(tensor)
         if entry is not None:
             self.likely[entry.key] = entry
 
     def is_likely(self, tensor: Tensor) -> bool:
-        entry = self.sim.ledger.of(tensor)  # an address may have been used again since
+        entry = self.ledger.of(tensor)  # an address may have been used again since
         return entry is not None and self.likely.get(entry.key) is entry
 
     def stand_in(self, tensor: Tensor) -> Any:
@@ -171,13 +175,13 @@ class Values:
         return STAND_INS["float" if dtype.is_floating_point or dtype.is_complex else "int"]
 
     def _where(self) -> str:
-        return self.sim.site("item").where or "an unknown line"
+        return self._site("item").where or "an unknown line"
 
     def _tell(self, value: Any) -> None:
         where = self._where()
         if where not in self._told:
             self._told.add(where)
-            self.sim.assume(
+            self._assume(
                 Assumption(
                     f"a value read from the device at {where} is taken to be {value}",
                     "the simulation computes sizes, not values; code that depends on it may go another way"

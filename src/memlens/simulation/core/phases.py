@@ -7,12 +7,12 @@ optimizer hooks tell when a step begins and ends. Scenarios that own the loop ma
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
@@ -20,13 +20,33 @@ from memlens.model import Alloc, Category, Free
 from memlens.simulation.core.uncounted import check_module, check_optimizer
 
 if TYPE_CHECKING:
-    from memlens.simulation.core.session import Simulation
+    from memlens.model import Site, Trace
+    from memlens.simulation.core.attribution import Attribution
+    from memlens.simulation.core.ledger import Ledger
+
+
+class Loop(Protocol):
+    """What a simulation lets the loop's hooks do."""
+
+    attribution: Attribution
+    ledger: Ledger
+    phase: str
+    step: int
+
+    @property
+    def elsewhere(self) -> bool: ...
+    def site(self, operator: str) -> Site: ...
+    def mark(self, phase: str, step: int | None = None) -> None: ...
+    def label(self, tensors: Any, category: Category, owner: Tensor | None = None) -> None: ...
+    def label_module(self, module: nn.Module) -> None: ...
+    def label_gradients(self, parameters: Iterable[Tensor]) -> None: ...
+    def label_state(self, optimizer: torch.optim.Optimizer) -> None: ...
 
 
 class Phases:
     """Follows the loop: each method is the body of one hook."""
 
-    def __init__(self, simulation: Simulation, automatic: bool) -> None:
+    def __init__(self, simulation: Loop, automatic: bool) -> None:
         self.sim = simulation
         self.automatic = automatic
         self.optimizers: WeakSet[torch.optim.Optimizer] = WeakSet()  # those that made a step
@@ -96,9 +116,8 @@ def follow(phases: Phases) -> Iterator[None]:
             handle.remove()
 
 
-def settle(simulation: Simulation) -> None:
+def settle(trace: Trace) -> None:
     """Name for good what was only provisional: what forward made and freed before backward was temporary."""
-    trace = simulation.trace
     freed = {event.id: number for number, event in enumerate(trace.events) if isinstance(event, Free)}
     backwards = [mark.index for mark in trace.marks if mark.name == "backward"]
     position = 0

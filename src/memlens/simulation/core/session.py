@@ -41,7 +41,7 @@ class Simulation:
         self.allocator = CachingAllocator(config, capacity_bytes, total_bytes=gpu.memory_bytes)
         self.ledger = Ledger(self.allocator, self.events)
         self.attribution = Attribution()
-        self.values = Values(self)
+        self.values = Values(self.ledger, self.site, self.assume)
         self.phases = Phases(self, automatic_phases)
         self.trace = Trace(
             "predicted",
