@@ -51,7 +51,7 @@ def test_what_people_read(columns: int) -> None:
         "leaves the result of training as it is",
         "alters the result",
         "How to switch it on",
-        "may fit",
+        "may not fit",
     ):
         assert part in result.stdout
     assert "hello from the model" not in result.stdout

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.support.predictions import prediction
 
-from memlens.explanation.prediction import as_dict, build_prediction, verdict
+from memlens.explanation.prediction import Card, as_dict, build_prediction, verdict
 from memlens.model import Alloc, Device, Mark, Trace
 from memlens.units import GIB, MIB
 
@@ -121,3 +122,11 @@ def test_an_empty_run_is_all_zero() -> None:
     assert empty.peak.process_bytes == 0
     assert empty.fits
     assert replace(empty, fits=None).to_dict()["cards"] == []
+
+
+@pytest.mark.parametrize(
+    ("process", "high", "answer"), [(8, 8, "fits"), (8, 9, "may not fit"), (9, 9, "does not fit")]
+)
+def test_the_answer_of_a_card(process: int, high: int, answer: str) -> None:
+    """A card of 8 bytes fits a process exactly; the worst case or the expected one may be too large."""
+    assert Card("a card", 8, process, high).answer == answer

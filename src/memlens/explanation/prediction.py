@@ -74,6 +74,22 @@ class Card:
     def fits(self) -> bool:
         return self.process_bytes <= self.memory_bytes
 
+    @property
+    def answer(self) -> str:
+        """`fits`, `may not fit` or `does not fit`."""
+        return fit_answer(self.fits, self.high_process_bytes, self.memory_bytes)
+
+
+def fit_answer(fits: bool, high_process_bytes: int, memory_bytes: int) -> str:
+    """Whether a process fits, in words. `may not fit`: not if all that was assumed is at its worst.
+
+    >>> fit_answer(True, high_process_bytes=9, memory_bytes=8)
+    'may not fit'
+    """
+    if not fits:
+        return "does not fit"
+    return "may not fit" if high_process_bytes > memory_bytes else "fits"
+
 
 @dataclass(frozen=True)
 class Prediction:

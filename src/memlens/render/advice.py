@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from memlens.advice.result import Advice, Advised, Combination, LargestBatch
-from memlens.explanation.prediction import short_name
-from memlens.render.prediction import WIDEST, headline, section, subtitle
+from memlens.explanation.prediction import fit_answer, short_name
+from memlens.render.prediction import ANSWERS, WIDEST, headline, section, subtitle
 from memlens.units import format_bytes
 
 SAME = "What would help, and leaves the result of training as it is"
@@ -85,13 +85,11 @@ def ranking(rows: list[Advised], memory_bytes: int) -> Table:
 
 
 def verdict(row: Advised, memory_bytes: int) -> Text:
-    """In one or two words; `may fit` is what predict calls `may not fit`: not if the worst is true."""
+    """In the words of predict; empty where no card was asked for."""
     if row.fits is None:
         return Text("")
-    if not row.fits:
-        return Text("not yet", style="red")
-    sure = row.high_process_bytes <= memory_bytes
-    return Text("fits", style="green") if sure else Text("may fit", style="yellow")
+    answer = fit_answer(row.fits, row.high_process_bytes, memory_bytes)
+    return Text(answer, style=ANSWERS[answer])
 
 
 def together(found: Combination) -> Table:

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from memlens.explanation.prediction import Card, Prediction, short_name, verdict
+from memlens.explanation.prediction import Prediction, short_name, verdict
 from memlens.model import Assumption, Category
 from memlens.render.bars import bar, chart, resample
 from memlens.units import GIB, format_bytes
@@ -244,7 +244,7 @@ def cards(prediction: Prediction, width: int) -> Table:
     """The catalogue by memory, one line a size and an answer, smallest first."""
     groups: dict[tuple[int, str], list[str]] = {}
     for card in prediction.cards:
-        key = (round(card.memory_bytes / GIB), answer(card))
+        key = (round(card.memory_bytes / GIB), card.answer)
         groups.setdefault(key, []).append(short_name(card.name))
     table = grid()
     for align in ("right", "left", "left"):
@@ -256,12 +256,6 @@ def cards(prediction: Prediction, width: int) -> Table:
 
 
 ANSWERS = {"fits": "green", "may not fit": "yellow", "does not fit": "red"}
-
-
-def answer(card: Card) -> str:
-    if not card.fits:
-        return "does not fit"
-    return "may not fit" if card.high_process_bytes > card.memory_bytes else "fits"
 
 
 def shortened(names: list[str], width: int) -> str:

@@ -229,12 +229,8 @@ def _cards(found: Prediction) -> Section | None:
             words(short_name(card.name)),
             mib(card.memory_bytes),
             mib(card.process_bytes),
-            words(_answer(card.fits, card.high_process_bytes > card.memory_bytes)),
+            words(card.answer),
         )
         for card in found.cards
     ]
     return Section("cards", "Cards", [Table("", ("card", "#memory MiB", "#needed MiB", "answer"), rows)])
-
-
-def _answer(fits: bool, may_not: bool) -> str:
-    return "does not fit" if not fits else "may not fit" if may_not else "fits"
