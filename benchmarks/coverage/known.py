@@ -34,6 +34,19 @@ KNOWN = (
         r"derivative for .*attention_backward is not implemented",
         "CUDA's fused attention has no second backward",
     ),
+    Known(
+        r"^optim_db",
+        r"state of \d step: device cpu",
+        "the count of steps is a tensor of the host unless `capturable` or `fused` is given (torch/optim)",
+    ),
+    Known(r"nn\.(RNN|GRU|LSTM) ", r"storage_bytes", "cuDNN has all weights in one buffer (cudnn/RNN.cpp)"),
+    Known(
+        r"nn\.(RNN|GRU|LSTM) backward twice",
+        r"Double backwards is not supported",
+        "cuDNN has no second backward",
+    ),
+    Known(r"unique_consecutive", r"storage_bytes", "the CPU keeps the buffer that it wrote to, CUDA fits it"),
+    Known(r"nonzero_static", r"stride", f"CUDA's result is laid out by dimension; {_META}"),
     Known(r"lstsq", r"driver. other than .gels", "CUDA has no other driver (BatchLinearAlgebra.cpp)"),
 )  # fmt: skip
 

@@ -57,5 +57,9 @@ def _run(info: Any, state: Any) -> dict[str, Any]:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.clone()
         optimizer.step(closure if info.step_requires_closure else None)
-    held = {f"state of {i}": optimizer.state.get(p, {}) for i, p in enumerate(parameters)}
+    held = {
+        f"state of {number} {name}": value
+        for number, parameter in enumerate(parameters)
+        for name, value in optimizer.state.get(parameter, {}).items()
+    }
     return {"parameters": parameters, **held}

@@ -60,4 +60,4 @@ def is_shared(name: str) -> bool:
 @functools.cache
 def _ruled() -> set[str]:
     tables = (registry.OPERATORS, registry.SCRATCH, registry.COMPOSITES)
-    return {operator.name() for table in tables for operator in table}
+    return {operator.name() for table in tables for operator in table} | registry.FALLBACKS.keys()

@@ -41,6 +41,15 @@ def observe(sim: Simulation, prepare: Prepare, run: Run) -> Seen:
     return seen
 
 
+# the CPU converts such arguments first (TensorIterator), a CUDA kernel while it reads them
+MIXED = " of mixed dtypes"
+
+
+def _mixes_dtypes(args: Any) -> bool:
+    tensors = [value for value in pytree.tree_leaves(args) if isinstance(value, Tensor) and value.dim()]
+    return len({tensor.dtype for tensor in tensors}) > 1
+
+
 class _Watch:
     """Asked after every operator: is what it returned in the ledger, with the bytes that it has?"""
 
@@ -51,7 +60,7 @@ class _Watch:
         if any(
             isinstance(t, Tensor) and self.sim.is_cuda(t) for t in pytree.tree_leaves((args, kwargs, out))
         ):
-            self.seen.kernels.add(func.name())
+            self.seen.kernels.add(func.name() + (MIXED if _mixes_dtypes(args) else ""))
             self.check(func.name(), out)
 
     def check(self, name: str, value: Any) -> None:

@@ -37,7 +37,11 @@ def describe(values: Any, metas: list[Tensor], reals: list[Tensor], key: list[An
                 metas.append(value)
             else:
                 reals.append(value)
-            key += (value.dtype, value.shape, value.stride())
+            key += (
+                value.dtype,
+                value.shape,
+                value.stride() if value.layout is torch.strided else value.layout,
+            )
         elif value is None or type(value) is str:
             key.append(value)
         elif type(value) in (list, tuple):

@@ -41,8 +41,8 @@ def _count_nonzeros(cuda: Cuda, mask: Tensor) -> int:
 
 @fallback("aten::nonzero")
 def nonzero(cuda: Cuda, self: Tensor) -> Tensor:
-    """One row of indices per element that is not zero (ATen/native/cuda/Nonzero.cu)."""
-    return cuda.new((_count_nonzeros(cuda, self), self.dim()), torch.int64)
+    """One row of indices per element that is not zero, laid out by dimension (cuda/Nonzero.cu)."""
+    return cuda.new((self.dim(), _count_nonzeros(cuda, self)), torch.int64).t()
 
 
 @fallback("aten::masked_select")
@@ -81,6 +81,12 @@ def unique2(cuda: Cuda, self: Tensor, return_inverse: bool, return_counts: bool)
     real = cuda.known(self)
     number = None if real is None else len(real.unique())
     return _unique(cuda, self, number, return_inverse, return_counts)
+
+
+@fallback("aten::_unique")
+def unique(cuda: Cuda, self: Tensor, return_inverse: bool) -> tuple[Tensor, ...]:
+    """As `_unique2`, without counts."""
+    return unique2(cuda, self, return_inverse, False)[:2]
 
 
 @fallback("aten::unique_consecutive")

@@ -56,6 +56,8 @@ FILL_ZEROS_IN_BACKWARD = frozenset({
     _aten.masked_fill.Scalar,
     _aten.masked_fill.Tensor,
     _aten.masked_scatter.default,
+    _aten.logical_and.default,  # of two masks that the formula made (clamp_backward)
+    _aten.logical_or.default,
 })  # fmt: skip
 
 

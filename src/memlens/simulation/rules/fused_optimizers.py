@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 @fallback(
     "aten::_fused_sgd_", "aten::_fused_sgd_.tensor_lr",
     "aten::_fused_adam_.tensor_lr", "aten::_fused_adamw_.tensor_lr",
+    "aten::_fused_adagrad_", "aten::_fused_adagrad_.tensor_lr",
 )  # fmt: skip
 def in_place(cuda: Cuda) -> None:
     """One kernel over all lists (ATen/native/cuda/FusedSgdKernel.cu, FusedAdamKernel.cu)."""

@@ -106,3 +106,31 @@ def bincount(cuda: Cuda, self: Tensor) -> Sizes:
 @scratch("aten::index_add_", "aten::index_add", why="an index that is not contiguous is copied (Indexing.cu)")
 def index_add(cuda: Cuda, index: Tensor) -> int:
     return copy_unless_contiguous(index)
+
+
+@scratch(
+    "aten::masked_scatter_",
+    why="each element's place in the source: an int64 sum over the mask (MaskedScatter)",
+)
+def masked_scatter(cuda: Cuda, self: Tensor, mask: Tensor, source: Tensor) -> Sizes:
+    """masked_scatter__cuda in ATen/native/cuda/IndexKernel.cpp; the scan is CUB's."""
+    broadcast = 0 if mask.shape == self.shape else self.numel()
+    return (broadcast, self.numel() * INT64_BYTES, copy_unless_contiguous(source))
+
+
+@scratch(
+    "aten::isin.Tensor_Tensor", why="few candidates are compared with all, many are sorted (TensorCompare)"
+)
+def isin(cuda: Cuda, elements: Tensor, test_elements: Tensor, assume_unique: bool) -> Sizes:
+    """isin_default_kernel_gpu compares all pairs; else isin_sorting's tensors, taken to live together."""
+    number, candidates = elements.numel(), test_elements.numel()
+    if candidates < 10.0 * number**0.145:
+        return (number * candidates, number)
+    both, word = number + candidates, elements.dtype.itemsize
+    different = 0 if assume_unique else number * (word + INT64_BYTES) + candidates * word
+    return (different, both * word, both * word, both * INT64_BYTES, both, both)
+
+
+@scratch("aten::unfold_backward", why="the indices along the unfolded dimension (UnfoldBackward.h)")
+def unfold_backward(cuda: Cuda, input_sizes: list[int], dim: int) -> int:
+    return (input_sizes[dim] if input_sizes else 1) * INT64_BYTES

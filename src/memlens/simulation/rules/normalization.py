@@ -77,6 +77,19 @@ def rms_norm_backward(
     return _gain_steps(cuda, grad_out, input, normalized_shape, [outputs[1]])
 
 
+def _differentiable_rms_norm_backward(
+    grad: Tensor, source: Tensor, shape: list[int], rstd: Tensor, gain: Tensor | None, wanted: list[bool]
+) -> tuple[Tensor | None, None, Tensor | None, None]:
+    """The gradient as operators with gradients of their own (FunctionsManual.cpp, infinitely_...rms_norm)."""
+    over = list(range(source.dim() - len(shape), source.dim()))
+    normal = source * rstd
+    scaled = grad if gain is None else grad * gain
+    inner = (normal * scaled).mean(dim=over, keepdim=True)
+    of_source = rstd * (scaled - normal * inner) if wanted[0] else None
+    of_gain = (grad * normal).sum_to_size(shape) if wanted[1] else None
+    return of_source, None, of_gain, None
+
+
 class _FusedRmsNorm(torch.autograd.Function):
     """CUDA's kernel and its gradient: keeps the input, the gain and 1/rms per row."""
 
@@ -95,6 +108,8 @@ class _FusedRmsNorm(torch.autograd.Function):
         source, rstd, *weight = ctx.saved_tensors
         gain = weight[0] if weight else None
         wanted = [ctx.needs_input_grad[0], bool(weight) and ctx.needs_input_grad[2]]
+        if torch.is_grad_enabled():
+            return _differentiable_rms_norm_backward(grad, source, ctx.shape, rstd, gain, wanted)
         grads = torch.ops.aten._fused_rms_norm_backward.default(grad, source, ctx.shape, rstd, gain, wanted)
         return grads[0], None, grads[1], None
 

@@ -16,6 +16,7 @@ import torch
 
 from memlens.allocator import parse_config
 from memlens.model import Assumption
+from memlens.simulation.core.ledger import CUDA
 from memlens.simulation.torch_api import (
     attention_calls,
     autograd,
@@ -245,12 +246,23 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         self.data = torch.empty(shape, device=device or self.device, dtype=dtype or self.dtype)
         self.__class__ = self.cls_to_become
 
+    make_tensor = torch.tensor
+
+    def tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
+        """Also where torch's own Python code makes one for a tensor of the card: C++ shows it to no mode."""
+        made = make_tensor(*args, **kwargs)
+        with torch._C.DisableTorchFunction():
+            if sim.target is CUDA and made.is_meta and sim.ledger.of(made) is None:
+                sim.adopt(made, "tensor")
+        return made
+
     table |= autograd.replacements(mode) | save_and_load.replacements(mode) | multi_gpu.replacements(sim)
     table |= attention_calls.replacements(sim) | dlpack.replacements()
     table |= storages.replacements(sim) | legacy_types.replacements(mode) | mode.moved.replacements()
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch._C._group_tensors_by_device_and_dtype": group_by_device,
+        "torch.tensor": tensor,
         "torch.compile": compile,
         "torch.Generator": Generator,
         "torch.set_default_device": set_default_device,

@@ -20,7 +20,7 @@ from memlens.simulation.rules.common import nbytes
 from memlens.simulation.rules.convolution import workspace
 from memlens.simulation.rules.convolution.call import Convolution, Direction, Workspace
 from memlens.simulation.rules.reductions.operators import reduction_bytes
-from memlens.simulation.rules.registry import operator
+from memlens.simulation.rules.registry import fallback, operator
 from memlens.simulation.rules.uncertain_workspace import take
 
 if TYPE_CHECKING:
@@ -157,6 +157,25 @@ def convolution(
     free_input()
     free_weight()
     return out
+
+
+@fallback("aten::cudnn_convolution")
+def cudnn_convolution(
+    cuda: Cuda, self: Tensor, weight: Tensor, padding: list[int], stride: list[int], dilation: list[int],
+    groups: int,
+) -> Tensor:  # fmt: skip
+    """A convolution without bias, asked for by name (cudnn/ConvShared.cpp)."""
+    nothing = [0] * (self.dim() - 2)
+    return convolution(cuda, self, weight, None, stride, padding, dilation, False, nothing, groups)
+
+
+@fallback("aten::cudnn_convolution_transpose")
+def cudnn_convolution_transpose(
+    cuda: Cuda, self: Tensor, weight: Tensor, padding: list[int], output_padding: list[int],
+    stride: list[int], dilation: list[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """Its transpose."""
+    return convolution(cuda, self, weight, None, stride, padding, dilation, True, output_padding, groups)
 
 
 def _elsewhere(

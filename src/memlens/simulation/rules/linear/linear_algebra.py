@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from memlens.simulation.rules.common import copy_unless_contiguous, nbytes
-from memlens.simulation.rules.registry import operator, scratch
+from memlens.simulation.rules.registry import fallback, operator, scratch
 from memlens.simulation.rules.uncertain_workspace import take
 
 if TYPE_CHECKING:
@@ -51,12 +51,26 @@ def _say_fourier(calls: int) -> tuple[str, str]:
     "aten::linalg_eig",
     "aten::linalg_ldl_factor_ex",
     "aten::linalg_householder_product",
+    "aten::_linalg_slogdet",
+    "aten::linalg_ldl_solve",
+    "aten::ormqr",
     why="a column-major copy of the matrices, and the library's workspace",
 )
 def factorisation(cuda: Cuda, matrices: Tensor, /) -> int:
     size = nbytes(matrices)
     take(cuda, "cusolver", "factorisation", size, MOST_MATRICES * size, _say_solver, size)
     return 0
+
+
+@fallback("aten::geqrf")
+def geqrf(cuda: Cuda, self: Tensor) -> tuple[Tensor, Tensor]:
+    """Both factors in one column-major tensor, and the reflectors' factors (BatchLinearAlgebra.cpp)."""
+    *batch, rows, columns = self.shape
+    packed = cuda.new((*batch, columns, rows), self.dtype).mT
+    factors = cuda.new((*batch, min(rows, columns)), self.dtype)
+    size = nbytes(self)
+    take(cuda, "cusolver", "factorisation", size, MOST_MATRICES * size, _say_solver)
+    return packed, factors
 
 
 @operator("aten::linalg_lstsq", on_device=True)
