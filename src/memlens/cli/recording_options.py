@@ -138,12 +138,12 @@ class Options:
         from memlens.explanation.usage import usage
         from memlens.render.timeline import describe
 
-        found = usage(recording.trace)
+        peaks = usage(recording.trace)
         if self.as_json:
-            click.echo(json.dumps({**found.as_dict(), "lines": recording.lines, "record": str(path)}))
+            click.echo(json.dumps({**peaks.as_dict(), "lines": recording.lines, "record": str(path)}))
         else:
             notes = "".join(f"\n  note: {note.what}: {note.why}" for note in recording.trace.assumptions)
-            click.echo(f"memlens: {describe(found)}{notes}\n  record: {path}", err=True)
+            click.echo(f"memlens: {describe(peaks)}{notes}\n  record: {path}", err=True)
 
 
 def _load_the_rest(recording: Recording) -> None:

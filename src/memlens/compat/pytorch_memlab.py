@@ -99,7 +99,7 @@ class LineProfiler:
             )
         codes = self._profiler.codes if self._profiler is not None else {}
         wanted = profiler.code_of(func) if func is not None else None
-        tables = {code: found for code, found in codes.items() if wanted in (None, code) and found}
+        tables = {code: rows for code, rows in codes.items() if wanted in (None, code) and rows}
         return LineRecords(tables, shown)
 
     def print_stats(
@@ -121,13 +121,13 @@ class LineRecords:
     def rows(self, code: CodeType) -> list[tuple[int, str, list[int | None]]]:
         """Line number, source and one figure a column; None where the line did not run."""
         by_counter = {table.gauge.meter.name: table for table in self.tables[code]}
-        found = []
+        lines = []
         for number, source in source_lines(code, set(self.tables[code][0].rows)):
             figures = [
                 _figure(by_counter[_counter(column)].rows.get(number), column) for column in self.columns
             ]
-            found.append((number, source, figures))
-        return found
+            lines.append((number, source, figures))
+        return lines
 
     def __str__(self) -> str:
         parts = []

@@ -94,8 +94,8 @@ def summary(
         A `ModelSummary`: `rows`, `totals`, `to_dict()`, `to_csv()`; it prints itself.
 
     >>> from torch import nn
-    >>> found = summary(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()), (256, 1024), verbose=0)
-    >>> found.totals.kept_bytes
+    >>> result = summary(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()), (256, 1024), verbose=0)
+    >>> result.totals.kept_bytes
     2097152
     """
     settings = check_row_settings(row_settings)
@@ -103,11 +103,11 @@ def summary(
     if verbose is None:
         verbose = 0 if hasattr(sys, "ps1") else 1
     inputs, data = read_sizes(model, input_size, input_data, batch_dim, dtypes, batch_size)
-    found = summarise(
+    result = summarise(
         model, inputs=inputs, input_data=data, kwargs=kwargs, batch_size=batch_size or 1, mode=mode,
         precision=precision, seq_len=seq_len, model_args=model_args, like=like,
     )  # fmt: skip
-    fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
+    fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     result = ModelSummary(**fields, columns=columns, depth=depth, row_settings=settings)
     if verbose:
         print(result)
@@ -120,11 +120,11 @@ def check_row_settings(names: Iterable[str] | None) -> tuple[str, ...]:
     """torchinfo's row settings; an unknown one is an error with the known ones."""
     if names is None:
         return ("var_names", "depth")
-    found = tuple(str(name) for name in ((names,) if isinstance(names, str) else names))
-    for name in found:
+    settings = tuple(str(name) for name in ((names,) if isinstance(names, str) else names))
+    for name in settings:
         if name not in ROW_SETTINGS:
             raise UsageError(f"there is no row setting {name!r}", hint=f"they are {', '.join(ROW_SETTINGS)}")
-    return found
+    return settings
 
 
 def read_sizes(

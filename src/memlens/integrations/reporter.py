@@ -43,13 +43,13 @@ class MemReporter:
         """What is alive on a device: every CUDA device and the CPU if None."""
         if self.pre_collect:
             gc.collect()
-        found: list[LiveTensor] = []
+        living: list[LiveTensor] = []
         for each in _devices(device):
             watch = TensorWatch(each)
             records = sorted(watch.take().live, key=lambda record: -record.bytes)
-            found += [record.told() for record in records]
+            living += [record.told() for record in records]
             watch.close()
-        return found
+        return living
 
     def report(self, verbose: bool = False, device: Any = None, stream: Writable | None = None) -> None:
         """Print the list of each device with its total; `verbose` adds the names that share a storage."""

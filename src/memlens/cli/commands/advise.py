@@ -86,12 +86,12 @@ def command(
         names = " and ".join("--" + name.replace("_", "-") for name in sorted(wrong))
         raise UsageError(f"{names} has no meaning with{'' if largest_batch else 'out'} --largest-batch")
     if check_target(target, arguments, given, "advise"):
-        found = run_script(largest_batch, target, arguments, **options)
+        advice = run_script(largest_batch, target, arguments, **options)
     else:
         mine = {name: value for name, value in options.items() if name not in SCRIPT_OPTIONS}
-        found = run(largest_batch, target, **mine)
-    write(found, as_json, output)
-    return 1 if found.found is False else 0
+        advice = run(largest_batch, target, **mine)
+    write(advice, as_json, output)
+    return 1 if advice.found is False else 0
 
 
 def run_script(

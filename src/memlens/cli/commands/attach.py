@@ -49,12 +49,12 @@ def find(process: str) -> int:
 
     own = psutil.Process()
     excluded = {own.pid, *(parent.pid for parent in own.parents())}
-    found = []
+    candidates = []
     for candidate in psutil.process_iter(["name", "cmdline", "create_time"]):
         info = candidate.info
         words = [info["name"] or "", *(info["cmdline"] or [])]
         if candidate.pid not in excluded and any(process in word for word in words):
-            found.append((info["create_time"] or 0.0, candidate.pid))
-    if not found:
+            candidates.append((info["create_time"] or 0.0, candidate.pid))
+    if not candidates:
         raise UsageError(f"no running process is called {process!r}", hint="give its PID")
-    return max(found)[1]
+    return max(candidates)[1]

@@ -27,20 +27,20 @@ def command(show: bool, dry_run: bool, as_json: bool) -> None:
     its figures from then on, and say so.
     """
     if show:
-        found = list(load_calibrations().values())
+        cards = list(load_calibrations().values())
     else:
         from memlens.measurement.calibration import calibrate
 
         card = calibrate(lambda step: click.echo(f"measuring: {step}", err=True))
-        found = [card]
+        cards = [card]
         if not dry_run:
             click.echo(f"kept in {save_calibration(card)}", err=True)
     if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, "cards": {c.name: asdict(c) for c in found}}, indent=2))
+        click.echo(json.dumps({"schema": SCHEMA, "cards": {c.name: asdict(c) for c in cards}}, indent=2))
         return
-    if not found:
+    if not cards:
         click.echo(f"no card was calibrated: there is no {calibration_file()}")
         return
     from memlens.render.calibrate import page
 
-    print_page(page(found))
+    print_page(page(cards))

@@ -35,8 +35,8 @@ def command(
     number of one in `memlens list`.
     """
     check_output(output, force)
-    found = compare(*folder.resolve((a, b)))
-    shown = found.to_dict()
+    comparison = compare(*folder.resolve((a, b)))
+    shown = comparison.to_dict()
     if kinds:
         shown["rows"] = [row for row in shown["rows"] if row["kind"] in kinds]
     if output is not None:
@@ -47,4 +47,4 @@ def command(
     else:
         from memlens.render.compare import page
 
-        print_page(page(found, top=top, kinds=kinds or KINDS))
+        print_page(page(comparison, top=top, kinds=kinds or KINDS))

@@ -17,8 +17,8 @@ def select(words: str) -> tuple[Gpu, ...]:
     """The cards whose name or alias holds every word; a name that only the look-up knows gives its card."""
     wanted = normalise(words).split()
     texts = {gpu: " ".join(normalise(name) for name in (gpu.name, *gpu.aliases)) for gpu in all_gpus()}
-    found = tuple(gpu for gpu, text in texts.items() if all(word in text for word in wanted))
-    return found or (find_gpu(words),)
+    cards = tuple(gpu for gpu, text in texts.items() if all(word in text for word in wanted))
+    return cards or (find_gpu(words),)
 
 
 @click.command(no_args_is_help=False)

@@ -18,13 +18,13 @@ def command(as_json: bool) -> None:
     memlens list
     memlens plot 0
     """
-    found = folder.records()
+    paths = folder.records()
     if as_json:
         rows = [
             {"index": number, "file": path.name, "made": folder.stamp(path), "bytes": path.stat().st_size}
-            for number, path in enumerate(found)
+            for number, path in enumerate(paths)
         ]
         click.echo(json.dumps({"schema": "memlens.list/1", "records": rows}))
         return
-    for number, path in enumerate(found):
+    for number, path in enumerate(paths):
         click.echo(f"{number} {path.name} {folder.when(path)}")

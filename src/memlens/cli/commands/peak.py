@@ -47,21 +47,21 @@ def read(name: str, trace: Trace, func: str | None) -> dict[str, Any]:
         if func is not None:
             raise UsageError(f"{name} records allocations, no calls of functions", hint="leave --func out")
         return {"file": name, "processes": [], **allocated(trace)}
-    found = shown(trace, figure_of(trace)) or (unsampled(trace) if figure_of(trace) == "rss" else [])
-    if not found:
+    series = shown(trace, figure_of(trace)) or (unsampled(trace) if figure_of(trace) == "rss" else [])
+    if not series:
         raise UsageError(f"{name} holds no {WORDS[figure_of(trace)]}")
-    return as_row(name, [(curve, peak_of(trace, curve, func)) for curve in found])
+    return as_row(name, [(curve, peak_of(trace, curve, func)) for curve in series])
 
 
 def allocated(trace: Trace) -> dict[str, int]:
     """The peaks of allocated and reserved memory; of a prediction the process's as well."""
     timeline, prediction = trace.timeline(), recall(trace)
-    found = {"peak_allocated_bytes": timeline.peak_allocated_bytes}
+    peaks = {"peak_allocated_bytes": timeline.peak_allocated_bytes}
     if timeline.reserved:
-        found["peak_reserved_bytes"] = timeline.peak_reserved_bytes
+        peaks["peak_reserved_bytes"] = timeline.peak_reserved_bytes
     if prediction is not None:
-        found["peak_process_bytes"] = prediction.peak.process_bytes
-    return found
+        peaks["peak_process_bytes"] = prediction.peak.process_bytes
+    return peaks
 
 
 def lines(row: dict[str, Any]) -> Iterator[tuple[str, int]]:

@@ -64,36 +64,36 @@ def command(
     """
     check_output(output, force)
     seconds = parse_window(window)
-    found = [(path.name, as_trace(path)) for path in folder.resolve(records)]
-    kind = figure or figure_of(found[0][1])
+    named_traces = [(path.name, as_trace(path)) for path in folder.resolve(records)]
+    kind = figure or figure_of(named_traces[0][1])
     common: dict[str, Any] = {"seconds": seconds, "functions": not no_function_ts, "title": title}
     picture = {"kind": kind, "flame": flame, "slope": slope, **common}
     if output is None and backend is None:
         if flame or slope:
             raise UsageError("-f and -s are for pictures", hint="add -o FILE.png, or --backend")
         columns = width or min(shutil.get_terminal_size((100, 24)).columns, 200)
-        for name, trace in found:
+        for name, trace in named_traces:
             own = figure or figure_of(trace)
             check_curve(name, trace, own, seconds)
             common["title"] = title or f"{name}: {timeline.subject(trace)}"
             print_text(timeline.draw(trace, figure=own, width=columns, **common))
     elif output is None:
-        plot.show(found, str(backend), **picture)
+        plot.show(named_traces, str(backend), **picture)
     else:
-        plot.save(found, output, **picture)
+        plot.save(named_traces, output, **picture)
         click.echo(f"wrote {output}")
 
 
 def check_curve(name: str, trace: Trace, figure: str, seconds: tuple[float, float] | None) -> None:
     """Refuse to draw nothing."""
-    found = drawn(trace, figure)
-    if not found:
+    series = drawn(trace, figure)
+    if not series:
         hint = "--figure allocated" if holds_allocations(trace) else None
         if figure == "rss" and unsampled(trace):
             hint = "it ended before it could be sampled once; memlens peak tells its highest"
         raise UsageError(f"{name} holds no {WORDS[figure]}", hint=hint)
     axis = axis_of(trace) if figure == ALLOCATED else SECONDS
-    length = max(curve.ended_us for curve in found) - min(curve.started_us for curve in found)
+    length = max(curve.ended_us for curve in series) - min(curve.started_us for curve in series)
     if seconds is not None and (seconds[0] > length / axis.per_unit or seconds[1] < 0):
         raise UsageError(
             f"{name} has nothing between {seconds[0]:g} and {seconds[1]:g} {axis.unit}",
