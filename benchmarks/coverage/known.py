@@ -36,8 +36,8 @@ KNOWN = (
     ),
     Known(
         r"^optim_db",
-        r"state of \d step: device cpu",
-        "the count of steps is a tensor of the host unless `capturable` or `fused` is given (torch/optim)",
+        r"state of \d (step|mu_product): device cpu",
+        "what counts steps is a tensor of the host unless `capturable` or `fused` is given (torch/optim)",
     ),
     Known(r"nn\.(RNN|GRU|LSTM) ", r"storage_bytes", "cuDNN has all weights in one buffer (cudnn/RNN.cpp)"),
     Known(

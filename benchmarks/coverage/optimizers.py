@@ -39,7 +39,10 @@ def _prepare(info: Any, given: Any, place: Place) -> Any:
     gradients = [torch.randn(shape) for shape in shapes]
     if info.only_supports_sparse_grads:
         gradients = [gradient.to_sparse() for gradient in gradients]
-    return parameters, place.put(gradients), place.put(deepcopy(given.kwargs))
+    kwargs = deepcopy(given.kwargs)
+    if place.device == "cpu" and "capturable" in kwargs:
+        kwargs["capturable"] = False  # into a CUDA graph: the CPU refuses
+    return parameters, place.put(gradients), place.put(kwargs)
 
 
 def _run(info: Any, state: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def render(rows: Sequence[Row], torch_version: str) -> str:
         *_known(compared),
     ]
     left_out = [row for row in rows if row.outcome == NO_HOST]
-    names = sorted({row.name for row in left_out})
+    names = [row.name + (f" ({row.variant})" if row.variant else "") for row in left_out]
     lines += [
         "",
         "## Not compared",

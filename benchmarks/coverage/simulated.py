@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -45,8 +46,11 @@ def observe(sim: Simulation, prepare: Prepare, run: Run) -> Seen:
 MIXED = " of mixed dtypes"
 
 
-def _mixes_dtypes(args: Any) -> bool:
-    tensors = [value for value in pytree.tree_leaves(args) if isinstance(value, Tensor) and value.dim()]
+def _mixes_dtypes(func: Any, args: Any) -> bool:
+    if torch.Tag.pointwise not in func.tags:
+        return False
+    operands = args[1:] if func.overloadpacket is torch.ops.aten.where else args
+    tensors = [value for value in pytree.tree_leaves(operands) if isinstance(value, Tensor) and value.dim()]
     return len({tensor.dtype for tensor in tensors}) > 1
 
 
@@ -60,7 +64,7 @@ class _Watch:
         if any(
             isinstance(t, Tensor) and self.sim.is_cuda(t) for t in pytree.tree_leaves((args, kwargs, out))
         ):
-            self.seen.kernels.add(func.name() + (MIXED if _mixes_dtypes(args) else ""))
+            self.seen.kernels.add(func.name() + (MIXED if _mixes_dtypes(func, args) else ""))
             self.check(func.name(), out)
 
     def check(self, name: str, value: Any) -> None:

@@ -88,3 +88,13 @@ def test_indices_of_nonzero_elements_are_laid_out_by_dimension() -> None:
     with memlens.simulate("A100 80GB"):
         mask = torch.tensor([[1, 0], [1, 1]], device="cuda")
         assert mask.nonzero().stride() == (1, 3)
+
+
+def test_a_list_as_index_is_counted() -> None:
+    """`x[[0, 2]]`: the index that C++ makes of the list is on the card while it is used."""
+    with memlens.simulate("A100 80GB"):
+        x = torch.empty(5, 4, device="cuda")
+        assert x[[0, 2]].shape == (2, 4)
+        assert x[:, [True, False, True, False]].shape[0] == 5
+        x[[0, 1]] = 0.0
+        assert torch.cuda.memory_allocated() == 512

@@ -208,7 +208,9 @@ class DispatchMode(TorchDispatchMode):
         target = uncounted = None
         for tensor in metas:
             entry = storages.get(tensor.untyped_storage()._cdata)
-            if entry is None:
+            if entry is None and op.indexes:  # `x[[0, 2]]`: C++ made the index of the list, seen by no mode
+                self.sim.adopt(tensor, op.name)
+            elif entry is None:
                 uncounted = tensor
             elif target is not CUDA and (entry.device is not PLAIN or target is None):
                 target = entry.device
