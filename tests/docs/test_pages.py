@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import shlex
 from pathlib import Path
 
@@ -95,6 +96,37 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links(page.read_text()) if not (page.parent / link).exists()] == []
 
 
+FOR_THOSE_WHO_CHANGE_IT = [REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "docs" / "architecture.md"]
+
+
+def missing_files(text: str) -> list[str]:
+    """The files that a text names in backticks and that are neither in the package nor in the repository."""
+    named = (span for span in spans(text) if re.fullmatch(r"[\w./-]*(/|\.(py|toml|js|css))", span))
+    roots = [REPOSITORY, REPOSITORY / "src" / "memlens"]
+    return [name for name in named if "/" in name and not any((root / name).exists() for root in roots)]
+
+
+def missing_rooms(text: str) -> set[str]:
+    """Rooms that the picture of CONTRIBUTING lacks, and those in it that the package lacks."""
+    picture = next(block.text for block in blocks(text) if "model/" in block.text)
+    package = REPOSITORY / "src" / "memlens"
+    rooms = {path.name for path in package.iterdir() if (path / "__init__.py").exists()}
+    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    return set(re.findall(r"\b(\w+)/", picture)) ^ rooms | set(re.findall(r"\w+\.py", picture)) ^ files
+
+
+@pytest.mark.parametrize("page", FOR_THOSE_WHO_CHANGE_IT, ids=lambda page: page.name)
+def test_the_files_that_are_named_exist(page: Path) -> None:
+    """A file that is moved is moved in the pages about the code, too; NAME and SUBJECT are the reader's."""
+    invented = re.compile("NAME|SUBJECT|FORMAT")
+    assert [name for name in missing_files(page.read_text()) if not invented.search(name)] == []
+
+
+def test_the_picture_has_every_room() -> None:
+    """Each folder of the package, and each file beside them, is on a floor."""
+    assert missing_rooms((REPOSITORY / "CONTRIBUTING.md").read_text()) == set()
+
+
 def test_every_page_is_reached_from_the_index() -> None:
     """docs/index.md lists every page, so that none is found by luck."""
     index = REPOSITORY / "docs" / "index.md"
@@ -147,5 +179,10 @@ def test_the_checks_fail_on_a_bad_page(tmp_path: Path) -> None:
         "--fast",
     ]
     assert links(bad) == ["gone.md"]
+    assert missing_files("`model/trace.py`, `model/trance.py` and `cellar/`") == [
+        "model/trance.py",
+        "cellar/",
+    ]
+    assert missing_rooms("```\nmodel/ attic/\n```\n") >= {"attic", "records", "units.py"}
     (tmp_path / "note.md").write_text(f"see {machine()}somewhere")
     assert naming(tmp_path, machine()) == [str(tmp_path / "note.md")]

@@ -57,7 +57,7 @@ NOT_RUN = {
 
 def snippets() -> list[Any]:
     found = []
-    for page in pages():
+    for page in [*pages(), REPOSITORY / "CONTRIBUTING.md"]:
         name = str(page.relative_to(REPOSITORY))
         python = [block for block in blocks(page.read_text()) if block.language == "python"]
         for number, block in enumerate(python, 1):
