@@ -9,7 +9,7 @@ import pytest
 from tests.support.predictions import prediction
 
 from memlens.explanation.prediction import Card
-from memlens.explanation.prediction_record import KEY, recall, remember
+from memlens.explanation.prediction_record import recall, remember
 from memlens.model import Alloc, Trace
 from memlens.records import native
 
@@ -41,9 +41,9 @@ def test_cards_are_kept(tmp_path: Path) -> None:
         "text",
         7,
         {"cards": []},
-        {**remember(prediction()).trace.metadata[KEY], "scenario": {"mode": "train"}},
+        {**remember(prediction()).trace.metadata["prediction"], "scenario": {"mode": "train"}},
     ],
 )
 def test_any_other_trace_is_no_prediction(kept: object) -> None:
     """A measured trace, or metadata that somebody else wrote, is not taken for one."""
-    assert recall(Trace("measured", [Alloc(1, 512)], metadata={KEY: kept})) is None
+    assert recall(Trace("measured", [Alloc(1, 512)], metadata={"prediction": kept})) is None

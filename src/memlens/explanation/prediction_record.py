@@ -10,8 +10,6 @@ import msgspec
 from memlens.explanation.prediction import Card, Prediction, build_prediction
 from memlens.model import Trace
 
-KEY = "prediction"
-
 
 class ScenarioRecord(msgspec.Struct):
     """What every scenario says; that of a script leaves the rest out."""
@@ -55,14 +53,14 @@ def remember(prediction: Prediction) -> Prediction:
         prediction.fits is not None,
         prediction.cards,
     )
-    prediction.trace.metadata[KEY] = msgspec.to_builtins(kept)
+    prediction.trace.metadata["prediction"] = msgspec.to_builtins(kept)
     return prediction
 
 
 def recall(trace: Trace) -> Prediction | None:
     """The prediction that a trace was made for; None for any other trace."""
     try:
-        kept = msgspec.convert(trace.metadata.get(KEY), PredictionRecord)
+        kept = msgspec.convert(trace.metadata.get("prediction"), PredictionRecord)
         scenario = msgspec.convert(kept.scenario, ScenarioRecord)
         if scenario.mode != "script":
             msgspec.convert(kept.scenario, LoopRecord)

@@ -15,6 +15,7 @@ from memlens.model.events import (
     SegmentFree,
     Span,
 )
+from memlens.model.provenance import Provenance
 from memlens.model.site import NOWHERE, Frame, Site
 from memlens.model.timeline import Timeline
 from memlens.model.trace import Device, Process, Trace
@@ -34,6 +35,7 @@ __all__ = [
     "Mark",
     "OutOfMemory",
     "Process",
+    "Provenance",
     "Sample",
     "SegmentAlloc",
     "SegmentFree",

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from memlens.model.assumption import Assumption
 from memlens.model.breakdown import Breakdown, breakdown_at
 from memlens.model.events import Alloc, Event, Free, Mark, SegmentAlloc, SegmentFree, Span
+from memlens.model.provenance import Provenance
 from memlens.model.timeline import Timeline, build_timeline
 
 Origin = Literal["predicted", "measured", "imported"]
@@ -61,7 +62,7 @@ class Trace:
     events: list[Event] = field(default_factory=list)
     device: Device | None = None
     marks: list[Mark] = field(default_factory=list)
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: Provenance = field(default_factory=Provenance)
     assumptions: list[Assumption] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)

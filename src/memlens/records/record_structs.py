@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from functools import reduce
 from operator import attrgetter, or_
-from typing import Any, Literal, TypeAlias, get_type_hints
+from typing import Any, Literal, TypeAlias, cast, get_type_hints
 
 import msgspec
 
@@ -24,6 +24,7 @@ from memlens.model import (
     Mark,
     OutOfMemory,
     Process,
+    Provenance,
     Sample,
     SegmentAlloc,
     SegmentFree,
@@ -100,7 +101,7 @@ def head(trace: Trace) -> Head:
         trace.device,
         trace.baseline_allocated_bytes,
         trace.baseline_reserved_bytes,
-        trace.metadata,
+        dict(trace.metadata),
     )
 
 
@@ -132,7 +133,7 @@ class Decoder:
             if isinstance(record, Head):
                 self._begin(record)
             elif isinstance(record, Metadata):
-                self.trace().metadata.update(record.values)
+                self.trace().metadata.update(cast(Provenance, record.values))  # checked in validate.py
             elif isinstance(record, End):
                 self.ended = True
             else:
@@ -151,7 +152,7 @@ class Decoder:
         self._trace = Trace(
             record.origin,
             device=record.device,
-            metadata=record.metadata,
+            metadata=cast(Provenance, record.metadata),
             baseline_allocated_bytes=record.baseline_allocated_bytes,
             baseline_reserved_bytes=record.baseline_reserved_bytes,
         )

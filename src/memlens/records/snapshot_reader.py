@@ -13,6 +13,7 @@ from memlens.model import (
     Free,
     Mark,
     OutOfMemory,
+    Provenance,
     SegmentAlloc,
     SegmentFree,
     Site,
@@ -113,7 +114,7 @@ class Reader:
                     address, size, read_number(event, "stream"), _is_small(action, size)
                 )
 
-    def trace(self, metadata: dict[str, Any]) -> Trace:
+    def trace(self, metadata: Provenance) -> Trace:
         """The start as events of its own, then the recorded ones."""
         began = min((read_number(event, "time_us") for event in self.events if "time_us" in event), default=0)
         events: list[Event] = list(self.ranges.values())

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain, pairwise
-from typing import Any
 
 import msgspec
 
-from memlens.model import Alloc, Free, OutOfMemory, Sample, SegmentAlloc, SegmentFree, Trace
+from memlens.model import Alloc, Free, OutOfMemory, Provenance, Sample, SegmentAlloc, SegmentFree, Trace
 
 LARGEST = 1 << 60  # of a number; four of them still fit in the 64 bits of an array
-
-
-class Known(msgspec.Struct):
-    """The metadata that memlens itself writes, with its types; users' own may be anything."""
-
-    command: str = ""
-    figure: str = ""
-    include_children: bool = False
-    exit_code: int | None = None
-    gpu: str | None = None
-    largest_process_bytes: int | None = None
-    top_lines: list[tuple[str, int]] = []
-    lines: list[dict[str, Any]] = []
-    complete: bool = False
-    baseline_events: int = 0
-    allocator_settings: dict[str, Any] = {}
 
 
 def check(trace: Trace) -> None:
@@ -36,9 +19,10 @@ def check(trace: Trace) -> None:
     Traceback (most recent call last):
     ValueError: event 0 frees allocation 7, which is not alive
     """
-    known = msgspec.convert(trace.metadata, Known)
-    if not 0 <= known.baseline_events <= len(trace.events):
-        raise ValueError(f"{known.baseline_events} of its {len(trace.events)} events are its start")
+    known = msgspec.convert(trace.metadata, Provenance)
+    start = known.get("baseline_events", 0)
+    if not 0 <= start <= len(trace.events):
+        raise ValueError(f"{start} of its {len(trace.events)} events are its start")
     _check_numbers(trace)
     _check_lives(trace)
     indices = [0, *(mark.index for mark in trace.marks), len(trace.events)]

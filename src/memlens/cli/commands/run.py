@@ -78,7 +78,7 @@ def command(
     if not options.as_json:
         say(recording.lines, precision, recording.trace if exact and not options.quiet else None)
     options.conclude(recording, path)
-    return programs.shell_code(recording.trace.metadata["exit_code"])
+    return programs.shell_code(recording.trace.metadata["exit_code"] or 0)
 
 
 def attach_to(words: tuple[str, ...], options: Options) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from memlens.errors import RecordError, UsageError
 from memlens.measurement.child.channel import VARIABLE, Listener
@@ -15,7 +14,7 @@ from memlens.measurement.run.driver_processes import Gpus
 from memlens.measurement.run.recording import OpenSink, Recording
 from memlens.measurement.run.sampler import Sampler, now_us
 from memlens.measurement.run.settings import Settings, Started
-from memlens.model import Assumption, Process, Sample, Trace
+from memlens.model import Assumption, Process, Provenance, Sample, Trace
 from memlens.units import format_bytes
 
 FIRST_INTERVAL = 0.005  # seconds; grows to the interval asked for, so that short programs have samples too
@@ -86,7 +85,7 @@ def record_pid(
     return recording
 
 
-def _metadata(settings: Settings, words: Sequence[str]) -> dict[str, Any]:
+def _metadata(settings: Settings, words: Sequence[str]) -> Provenance:
     return {
         "command": shlex.join(words),
         "figure": settings.figure,
@@ -133,14 +132,18 @@ def _end(recording: Recording, sampler: Sampler, ended: list[Process]) -> None:
         recording.add(
             Assumption(what, "they ended without a word: by os._exit, a signal, or another program")
         )
+    known: Provenance = {
+        "exit_code": sampler.program.exit_code,
+        "gpu": _gpu_note(recording.trace, sampler.gpus),
+    }
     if recording.python_peaks:
-        recording.metadata(python_peaks=recording.python_peaks)
-    recording.metadata(
-        exit_code=sampler.program.exit_code,
-        gpu=_gpu_note(recording.trace, sampler.gpus),
-        **({"top_lines": [list(line) for line in recording.top_lines]} if recording.top_lines else {}),
-        **({"lines": recording.lines} if recording.lines else {}),
-    )
+        known["python_peaks"] = recording.python_peaks
+    if recording.top_lines:
+        # lists, as a file gives them back
+        known["top_lines"] = [list(line) for line in recording.top_lines]  # type: ignore[misc]
+    if recording.lines:
+        known["lines"] = recording.lines
+    recording.metadata(**known)
     recording.close()
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from memlens.errors import RecordError
 from memlens.measurement.child.channel import Listener
 from memlens.measurement.run.sampler import now_us
-from memlens.model import Assumption, Mark, Process, Sample, Span, Trace
+from memlens.model import Assumption, Mark, Process, Provenance, Sample, Span, Trace
 from memlens.model.lines import LineTable, add_children
 
 _SPAN_KEYS = ("started_us", "ended_us", "start_bytes", "end_bytes", "level")
@@ -83,7 +83,7 @@ class Recording:
         root = self.trace.processes[0].pid if self.trace.processes else None
         return len(self._silent - {root})
 
-    def metadata(self, **values: Any) -> None:
+    def metadata(self, **values: Unpack[Provenance]) -> None:
         self.trace.metadata.update(values)
         self._write(lambda sink: sink.metadata(**values))
 
