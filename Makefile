@@ -5,10 +5,13 @@ TORCH ?= torch==2.13.0
 BIN = $(VENV)/bin
 # what the examples train with, beside plain torch
 FRAMEWORKS = transformers accelerate peft lightning torchmetrics tensorboard bitsandbytes datasets
+# what the accuracy page compares, and estimators that are asked about the same rows
+TRUTH ?= ../shared/truth
+COMPARED = torchvision timm diffusers torchinfo torchsummary torch-kitsune
 # a card's name and an optimizer are all that a prediction needs beside the model
 DEMO = $(BIN)/memlens predict --gpu "RTX 4090" --optimizer adamw
 
-.PHONY: demo test unit lint bench clean
+.PHONY: demo test unit lint bench accuracy clean
 
 demo: $(VENV)/demo
 	$(DEMO) examples/vgg16.py:vgg16 --input 3x224x224 --batch-size 32
@@ -31,6 +34,9 @@ bench: $(VENV)/dev
 	$(BIN)/python -m benchmarks.lines
 	$(BIN)/python -m benchmarks.run_overhead
 
+accuracy: $(VENV)/accuracy
+	$(BIN)/python -m benchmarks.accuracy $(TRUTH)
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
@@ -42,6 +48,10 @@ $(VENV)/demo: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/dev: $(VENV)/demo
 	$(BIN)/pip install --quiet --editable ".[dev,exact]" "$(TORCH)" $(FRAMEWORKS)
+	touch $@
+
+$(VENV)/accuracy: $(VENV)/dev
+	$(BIN)/pip install --quiet "$(TORCH)" $(COMPARED)
 	touch $@
 
 clean:

@@ -1,5 +1,5 @@
-"""How close predictions come to memory that real GPUs used: `python -m benchmarks.accuracy`.
+"""How close predictions come to memory that real GPUs used: `python -m benchmarks.accuracy TRUTH`.
 
-The recorded figures lie beside the checkout (`../shared/truth`, or where MEMLENS_SHARED says) and are no part
-of the project. The table goes to docs/accuracy.md.
+TRUTH is the folder of recorded figures, which is no part of the project. A table is a module with its
+programs and a row in `tables`; `run` predicts the rows, `page` and `figures` show what came out.
 """

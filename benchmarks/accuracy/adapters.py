@@ -1,4 +1,4 @@
-"""LoRA and QLoRA on a T4 against recorded figures: `python -m benchmarks.accuracy.adapters`.
+"""LoRA and QLoRA on a T4, with transformers, peft and bitsandbytes.
 
 The program that was measured is public (scripts/measure.py of fitcheck) and is followed step by step: linear
 layers 4-bit (nf4, one level of scales), peft's `prepare_model_for_kbit_training`, adapters in float32 of the
@@ -12,15 +12,13 @@ Its versions are known: for the rows of `final` transformers 5.0 and peft 0.19, 
 transformers 5.17 and peft 0.20. They differ in what is reserved: 5.0 reads ahead while it quantises
 (loading.py), and peft 0.20 empties the cache after casting to float32. Reading ahead is a race between
 threads: rows that differ in the attention kernel alone differ by up to 4.3 MiB before their first step. The
-last two columns say what other outcomes of the race would reserve.
+interval of what is reserved is that of other outcomes of the race.
 """
 
 from __future__ import annotations
 
 import csv
 import inspect
-import logging
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,12 +31,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import memlens
-import memlens.devices
+from benchmarks.accuracy.job import MIB, Job, Predicted, Table
 from benchmarks.accuracy.loading import THREADS, load
-from benchmarks.accuracy.page import percent, spread
-from benchmarks.accuracy.truths import folder
 
-MIB = 2**20
 SHARES = (0.0, 0.5, 0.9)  # of the time that the embedding would take at the pace of the rest
 
 
@@ -196,90 +191,44 @@ def predicted(row: dict[str, str], threads: int | None = None, share: float = 1.
         return Peaks(resident, highest, reserved, *step())
 
 
-class Errors(NamedTuple):
-    """Signed, of a row; the lowest and the highest reserved memory that the race of threads can lead to."""
+def figures(row: dict[str, str], race: bool = True) -> dict[str, Predicted]:
+    """Allocated, reserved and the whole process; `race`: reserved spans the outcomes of the race."""
+    import memlens.devices
 
-    allocated: float
-    reserved: float
-    process: float
-    lowest: float
-    highest: float
-
-
-def errors(row: dict[str, str], race: bool) -> Errors:
-    """Of the measured step's highest figures; `race`: try other outcomes of it, too."""
     peaks = predicted(row)
     outcomes = [peaks.reserved]
     if race and quantised(row) and final(row):
         outcomes.append(predicted(row, 0).reserved)
         outcomes += [predicted(row, share=share).reserved for share in SHARES]
-    context = memlens.devices.find_gpu("T4").context_bytes[1] / MIB
-    reserved = float(row["peak_reserved_mib"])
-    return Errors(
-        peaks.allocated / float(row["peak_allocated_mib"]) - 1,
-        peaks.reserved / reserved - 1,
-        (peaks.reserved + context) / float(row["process_mib"]) - 1,
-        min(outcomes) / reserved - 1,
-        max(outcomes) / reserved - 1,
-    )
+    context = memlens.devices.find_gpu("T4").context_bytes
+    low, expected, high = (size / MIB for size in context)
+    return {
+        "allocated": Predicted(peaks.allocated, peaks.allocated, peaks.allocated),
+        "reserved": Predicted(peaks.reserved, min(outcomes), max(outcomes)),
+        "device": Predicted(peaks.reserved + expected, min(outcomes) + low, max(outcomes) + high),
+    }
 
 
-HEAD = """
-## LoRA and QLoRA on a T4
-
-Models of transformers with adapters of peft, 4-bit weights of bitsandbytes (nf4) or float16 ones, 1,024
-tokens, checkpointing, AdamW; the second of two steps. `process` is what is reserved and CUDA's context.
-Recorded in September 2026 with torch 2.10 and 2.14.
-
-"""
-REMARK = """
-What is reserved depends on a race where weights are quantised while they are read: transformers 5.0 reads
-ahead with four threads while the embedding is on its way, and what it piles up stays reserved. The prediction
-lets every thread read equally fast; `lowest` and `highest` are what other outcomes of that race reserve, from
-nobody ahead, as in later versions, on.
-"""
-
-
-Found = list[tuple[dict[str, str], Errors]]
+def jobs(truth: Path) -> list[Job]:
+    found = []
+    for number, row in enumerate(rows(truth), 2):
+        name = row["model"].partition("/")[2]
+        attention = "eager" if row["attn"] == "eager" else "efficient"
+        key = f"{number}: {name} {attention} {'nf4' if quantised(row) else 'float16'} x{row['batch']}"
+        measured = {
+            "allocated": float(row["peak_allocated_mib"]),
+            "reserved": float(row["peak_reserved_mib"]),
+            "device": float(row["process_mib"]),
+        }
+        found.append(Job("qlora_t4", key, row["model"].partition("/")[0], row, measured))
+    return found
 
 
-def results(truth: Path, race: bool = True) -> Found:
-    """Every row; without the `race` in a third of the time."""
-    return [(row, errors(row, race)) for row in rows(truth)]
-
-
-def summary(found: Found) -> str:
-    spreads = (
-        f"{name} {spread([getattr(signed, name) for _, signed in found])}"
-        for name in ("allocated", "reserved", "process")
-    )
-    return f"**{len(found)} rows. {'; '.join(spreads)}.**"
-
-
-def line(row: dict[str, str], signed: Errors) -> str:
-    name = row["model"].partition("/")[2]
-    attention = "eager" if row["attn"] == "eager" else "efficient"
-    weights = "nf4" if quantised(row) else "float16"
-    return f"| {' | '.join([name, attention, weights, row['batch'], *map(percent, signed)])} |"
-
-
-def section(found: Found) -> str:
-    """The part of docs/accuracy.md."""
-    table = [
-        "| model | attention | weights | batch | allocated | reserved | process | lowest | highest |",
-        "|---|---|---|---:|---:|---:|---:|---:|---:|",
-        *(line(row, signed) for row, signed in found),
-    ]
-    return HEAD + "\n".join([summary(found), "", *table, REMARK.rstrip()]) + "\n"
-
-
-def main() -> None:
-    logging.disable(logging.WARNING)
-    truth = folder()
-    if truth is None:
-        sys.exit("no recorded figures beside the checkout; name their folder in MEMLENS_SHARED")
-    print(section(results(truth)))
-
-
-if __name__ == "__main__":
-    main()
+QLORA = Table(
+    "qlora_t4", "LoRA and QLoRA on a T4",
+    "Models of transformers with adapters of peft, 4-bit weights of bitsandbytes (nf4) or float16 ones, "
+    "1,024 tokens, checkpointing, AdamW; the second of two steps. The device's figure is what is reserved "
+    "and CUDA's context. Recorded in September 2026 with torch 2.10 and 2.14. What is reserved depends on a "
+    "race where weights are quantised while they are read: the interval is that of its outcomes.",
+    jobs, lambda job: figures(job.row), ("transformers", "peft", "bitsandbytes"),
+)  # fmt: skip

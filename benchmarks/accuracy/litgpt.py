@@ -1,5 +1,4 @@
-"""LoRA, LLaMA-Adapter and inference with bfloat16 and 4-bit weights on an A100 against recorded figures:
-`python -m benchmarks.accuracy.litgpt`.
+"""LoRA, LLaMA-Adapter and inference with bfloat16 and 4-bit weights on an A100.
 
 The programs are public: lit-gpt of autumn 2023 (finetune/lora.py, adapter.py, adapter_v2.py,
 generate/base.py), under Lightning's Fabric in bfloat16, 4-bit layers by bitsandbytes 0.41. What matters is
@@ -13,20 +12,16 @@ are those of the models' public configs.
 from __future__ import annotations
 
 import csv
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 import memlens
-import memlens.devices
 from benchmarks.accuracy.gpt import GPT, Recipe, Shape
-from benchmarks.accuracy.page import percent, spread
-from benchmarks.accuracy.truths import folder
+from benchmarks.accuracy.job import MIB, RAN_OUT, Job, Predicted, Table
 
 GB = 10**9
 CHUNK = 128
@@ -124,83 +119,34 @@ def rows(truth: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-class Result(NamedTuple):
-    """A row, what was predicted for it, and the signed error where it has a figure."""
+def jobs(truth: Path) -> list[Job]:
+    """One a row; of those that ran out of memory the prediction should exceed the card's."""
+    import memlens.devices
 
-    row: dict[str, str]
-    predicted_gb: float
-    error: float | None
-
-    @property
-    def ran_out(self) -> bool:
-        return self.row["max_allocated_gb"] == "OOM"
-
-    @property
-    def too_large(self) -> bool:
-        """What is allocated alone is more than the card has."""
-        return self.predicted_gb * GB > memlens.devices.find_gpu("A100 40GB").memory_bytes
-
-
-def results(truth: Path) -> Iterator[Result]:
-    for row in rows(truth):
-        mine, measured = predicted_gb(row), row["max_allocated_gb"]
-        yield Result(row, mine, mine / float(measured) - 1 if measured[0].isdigit() else None)
+    card = memlens.devices.find_gpu("A100 40GB").memory_bytes / MIB
+    found = []
+    for number, row in enumerate(rows(truth), 2):
+        recipe, measured = recipe_of(row), row["max_allocated_gb"]
+        program = f"adapter v{recipe.adapter}" if recipe.adapter else "LoRA" if recipe.rank else "inference"
+        weights = "bfloat16" if row["quantization"] == "None" else row["quantization"].removeprefix("bnb.")
+        key = f"{number}: {program} {row['model']} {row['size']} {weights} x{row['micro_batch'] or 1}"
+        figures, why = {"allocated": float(measured) * GB / MIB} if measured[0].isdigit() else {}, ""
+        if measured == "OOM":
+            figures = {RAN_OUT: card}
+        elif not figures:
+            why = "stopped while cuBLAS was started: there is no figure"
+        found.append(Job("litgpt_a100", key, program, row, figures, why))
+    return found
 
 
-HEAD = """
-## LoRA, LLaMA-Adapter and inference on an A100
-
-lit-gpt's programs of autumn 2023 on an A100 40GB, weights in bfloat16 or 4-bit (nf4; dq: with 8-bit scales),
-the longest sample of the data set; highest allocated memory.
-
-"""
+def predict(job: Job) -> dict[str, Predicted]:
+    mib = predicted_gb(job.row) * GB / MIB
+    return {name: Predicted(mib, mib, mib) for name in ("allocated", RAN_OUT)}
 
 
-def section(found: list[Result]) -> str:
-    """The part of docs/accuracy.md."""
-    errors = [result.error for result in found if result.error is not None]
-    full = [result for result in found if result.ran_out]
-    seen = sum(result.too_large for result in full)
-    head = [
-        f"**{len(errors)} rows: {spread(errors)}.** Of {len(full)} rows that ran out of memory, {seen} are "
-        "predicted to need more than the card has.",
-        "",
-        "| program | model | weights | batch | measured GB | predicted GB | error |",
-        "|---|---|---|---:|---:|---:|---:|",
-    ]
-    lines = [line(result) for result in found if result.error is not None or result.ran_out]
-    left = [result for result in found if result.error is None and not result.ran_out]
-    why = [
-        f"Left out: {r.row['model']} {r.row['size']} in {weights(r.row)}, which stopped while cuBLAS was "
-        f"started ({r.predicted_gb:.2f} GB predicted): there is no figure."
-        for r in left
-    ]
-    return HEAD + "\n".join([*head, *lines, "", *why]) + "\n"
-
-
-def weights(row: dict[str, str]) -> str:
-    return "bfloat16" if row["quantization"] == "None" else row["quantization"].removeprefix("bnb.")
-
-
-def line(result: Result) -> str:
-    row = result.row
-    recipe = recipe_of(row)
-    program = f"adapter v{recipe.adapter}" if recipe.adapter else "LoRA" if recipe.rank else "inference"
-    measured = "out of memory" if result.ran_out else row["max_allocated_gb"]
-    error = "" if result.error is None else percent(result.error)
-    cells = (
-        program, f"{row['model']} {row['size']}", weights(row), row["micro_batch"] or "1", measured,
-        f"{result.predicted_gb:.2f}", error,
-    )  # fmt: skip
-    return f"| {' | '.join(cells)} |"
-
-
-def main() -> None:
-    truth = folder()
-    if truth is None:
-        sys.exit("no recorded figures beside the checkout; name their folder in MEMLENS_SHARED")
-    print(section(list(results(truth))))
-
-
-if __name__ == "__main__":
-    main()
+LITGPT = Table(
+    "litgpt_a100", "LoRA, LLaMA-Adapter and inference on an A100",
+    "lit-gpt's programs of autumn 2023 on an A100 40GB, weights in bfloat16 or 4-bit (nf4; dq: with 8-bit "
+    "scales), the longest sample of the data set; highest allocated memory, published in steps of 0.01 GB.",
+    jobs, predict, step_mib=0.01 * GB / MIB,
+)  # fmt: skip

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
 import benchmarks.accuracy.more_workloads  # noqa: F401 - registers its workloads
 import memlens
-from benchmarks.accuracy.truths import Row
+from benchmarks.accuracy.job import MIB, Job, Predicted, Table, stated
+from benchmarks.accuracy.truths import Row, operator_rows
 from benchmarks.accuracy.workloads import LATER, WORKLOADS
 
-MIB = 2**20
 # each figure is the middle one of ten runs; from the second on a run finds the first one's gradients
 RUNS = 3
 # these multiply matrices: the program had timed them before, so both threads' workspaces were there already
@@ -44,9 +46,9 @@ def why_excluded(row: Row) -> str | None:
     return None if row.kernel in WORKLOADS else NOT_WRITTEN
 
 
-def predicted_peak_mib(row: Row) -> float:
-    """`max_memory_allocated` of a run after the first, in MiB."""
-    with memlens.simulate(gpu=row.gpu):
+def predict(row: Row) -> dict[str, Predicted]:
+    """`max_memory_allocated` of a run after the first."""
+    with memlens.simulate(gpu=row.gpu) as sim:
         if row.kernel in BLAS:
             nn.Linear(8, 8, device="cuda")(torch.ones(8, 8, device="cuda")).sum().backward()
         repeat = WORKLOADS[row.kernel](row)
@@ -55,4 +57,23 @@ def predicted_peak_mib(row: Row) -> float:
             repeat()
         peak = torch.cuda.max_memory_allocated()
         del repeat
-    return peak / MIB
+    return stated(sim.trace, {"allocated": peak / MIB})
+
+
+def jobs(truth: Path) -> list[Job]:
+    return [
+        Job("operators_liger", f"{row.number}: {row.kernel} {row.mode} on {row.gpu.removeprefix('NVIDIA ')}",
+            row.kernel, row, {"allocated": row.peak_mib}, why_excluded(row) or "")
+        for row in operator_rows(truth)
+    ]  # fmt: skip
+
+
+OPERATORS = Table(
+    "operators_liger", "Operators and blocks",
+    "Peak allocated of single operators, losses and blocks in plain PyTorch, forward, backward or both, on "
+    "A100, H100, RTX 3090, RTX 4090 and B200, with torch versions of September 2024 to July 2026. Each is "
+    "the middle one of ten runs. The rows state sizes, not programs. The programs were rebuilt from what "
+    "was published of them; where that left open who keeps the gradient of the output between runs "
+    "(group_norm, softmax, sparsemax: 17 rows), the reading that agrees with the figures was taken.",
+    jobs, lambda job: predict(job.row),
+)  # fmt: skip

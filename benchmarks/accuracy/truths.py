@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ VOCABULARY = {
     "qwen2.5_72b": 152_064,
     "deepseek_v2_lite": 102_400,
 }
-
-
-def folder() -> Path | None:
-    """The folder of recorded figures, None where it is missing."""
-    beside = Path(__file__).parents[2].parent / "shared"
-    found = Path(os.environ.get("MEMLENS_SHARED", beside)) / "truth"
-    return found if found.is_dir() else None
 
 
 @dataclass(frozen=True)
