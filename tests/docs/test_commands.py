@@ -147,6 +147,11 @@ def test_every_command_has_a_line_to_copy() -> None:
     assert set(COMMANDS) - on_pages == set()
 
 
+def test_every_command_has_a_pattern_of_its_answer() -> None:
+    """What a command prints when it worked is in SAYS, unless it cannot be typed here."""
+    assert set(COMMANDS) - set(SAYS) - set(NOT_TYPED) == set()
+
+
 def test_every_command_has_tests_under_its_name() -> None:
     """Module, page and tests of a command have one stem: a newcomer looks there first."""
     tests = {path.stem.removeprefix("test_") for path in (REPOSITORY / "tests" / "cli").glob("test_*.py")}
