@@ -47,6 +47,11 @@ KNOWN = (
     ),
     Known(r"unique_consecutive", r"storage_bytes", "the CPU keeps the buffer that it wrote to, CUDA fits it"),
     Known(r"nonzero_static", r"stride", f"CUDA's result is laid out by dimension; {_META}"),
+    Known(
+        r"^optim_db .*capturable",
+        r"^peak",
+        "a capturable step computes its factors as tensors; the CPU runs only the other form",
+    ),
     Known(r"lstsq", r"driver. other than .gels", "CUDA has no other driver (BatchLinearAlgebra.cpp)"),
 )  # fmt: skip
 
