@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,24 +68,30 @@ class Result(msgspec.Struct, frozen=True):
 
 def write_job(scratch: str, job: Job) -> None:
     """The parent's side: before the child starts."""
-    Path(scratch, "job.json").write_bytes(msgspec.json.encode(job))
+    Path(scratch, "job.json").write_text(_to_json(job))
 
 
 def read_job(scratch: str) -> Job:
     """The child's side."""
-    return msgspec.json.decode(Path(scratch, "job.json").read_bytes(), type=Job)
+    return msgspec.convert(json.loads(Path(scratch, "job.json").read_text()), Job)
 
 
 def write_result(scratch: str, result: Result) -> None:
     """The child's side: whole or not at all."""
     part = Path(scratch, "result.json.part")
-    part.write_bytes(msgspec.json.encode(result))
+    part.write_text(_to_json(result))
     part.rename(Path(scratch, "result.json"))
 
 
 def read_result(scratch: str) -> Result | None:
-    """The parent's side; None if the child left nothing."""
+    """The parent's side; None if the child left nothing. Raises where it left something else."""
     try:
-        return msgspec.json.decode(Path(scratch, "result.json").read_bytes(), type=Result)
-    except (OSError, msgspec.DecodeError):
+        text = Path(scratch, "result.json").read_text()
+    except FileNotFoundError:
         return None
+    return msgspec.convert(json.loads(text), Result)
+
+
+def _to_json(struct: Job | Result) -> str:
+    """ASCII. msgspec's own encoder refuses file names that are not UTF-8, and writes inf as null."""
+    return json.dumps(msgspec.to_builtins(struct))
