@@ -123,14 +123,14 @@ def test_two_ranks_of_ddp(tmp_path: Path) -> None:
     """Two processes over gloo: each holds a third copy of its weights as buckets, cut as memlens says."""
     from tests.support import ddp_rank
 
-    from memlens.scenarios.shims.distributed import buckets
+    from memlens.simulation.torch_api.data_parallel import buckets
 
     command = [sys.executable, "-m", ddp_rank.__name__]
     ranks = [
         subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True)
         for rank in (0, 1)
     ]
-    ours = [bucket.nbytes for bucket in buckets(list(ddp_rank.model().parameters()), 25 * MIB)]
+    ours = [bucket.nbytes for _, bucket in buckets(list(ddp_rank.model().parameters()), 25 * MIB)]
     for rank in ranks:
         plain, views = json.loads(rank.communicate(timeout=120)[0])
         weights = plain["parameters"]

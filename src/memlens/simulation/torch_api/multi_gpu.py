@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from memlens.errors import UnsupportedOperator, UsageError
-from memlens.model import Assumption, Category
+from memlens.simulation.torch_api.data_parallel import one_rank
 from memlens.simulation.torch_api.device import as_device, check_index
 
 if TYPE_CHECKING:
@@ -90,35 +89,3 @@ class CUDAGraph:
             "CUDA graphs are not simulated",
             hint="simulate the eager code; a graph keeps its own pool of memory beside",
         )
-
-
-def one_rank(sim: Simulation) -> dict[str, Any]:
-    """DistributedDataParallel in one process: the module, and a bucket for every gradient.
-
-    The reducer copies gradients into buckets of the size of all of them, unless gradients are views of the
-    buckets (torch/csrc/distributed/c10d/reducer.cpp); nothing is communicated here.
-    """
-
-    def init(self: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        nn.Module.__init__(self)
-        self.module = module
-        self.require_backward_grad_sync = True
-        trained = [p for p in module.parameters() if p.requires_grad]
-        nbytes = (
-            0 if kwargs.get("gradient_as_bucket_view") else sum(p.numel() * p.element_size() for p in trained)
-        )
-        sim.ledger.scratch(nbytes, Category.COMMUNICATION, sim.site("DistributedDataParallel"), sim.stream)
-        sim.assume(
-            Assumption(
-                "DistributedDataParallel is one rank, which communicates with nobody",
-                "its buckets are counted; NCCL's buffers lie outside PyTorch's allocator and are not",
-            )
-        )
-
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
-
-    def no_sync(self: Any) -> Any:
-        return contextlib.nullcontext()
-
-    return {"__init__": init, "forward": forward, "no_sync": no_sync}
