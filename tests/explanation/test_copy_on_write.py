@@ -28,7 +28,7 @@ def test_pages_that_are_shared_no_more() -> None:
     found = copied(family({1: (400, 350), 2: (400, 350), 3: (400, 350)}))
     assert found is not None
     assert (found.parent, found.workers, found.bytes) == ("train.py", 2, 660 * MIB)
-    assert usage(family({1: (400, 350), 2: (400, 350), 3: (400, 350)})).as_dict()["copied_by_workers"] == {
+    assert usage(family({1: (400, 350), 2: (400, 350), 3: (400, 350)})).to_dict()["copied_by_workers"] == {
         "parent": "train.py", "workers": 2, "bytes": 660 * MIB,
     }  # fmt: skip
 

@@ -53,7 +53,7 @@ def test_a_pid_used_twice_is_two_processes() -> None:
 def test_a_figure_that_was_never_read_has_no_curve() -> None:
     """A figure that the system did not give is absent, not 0."""
     assert curves(run(), "gpu") == []
-    assert usage(run()).as_dict()["program"]["peak_gpu_bytes"] is None
+    assert usage(run()).to_dict()["program"]["peak_gpu_bytes"] is None
 
 
 def test_a_recording_of_the_sum_shows_one_curve() -> None:

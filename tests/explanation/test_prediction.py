@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.predictions import prediction
 
-from memlens.explanation.prediction import Card, as_dict, build_prediction, verdict
+from memlens.explanation.prediction import Card, build_prediction, to_dict, verdict
 from memlens.model import Alloc, Device, Mark, Trace
 from memlens.units import GIB, MIB
 
@@ -48,7 +48,7 @@ def test_the_breakdown_sums_to_the_process() -> None:
 def test_steps_have_their_own_peaks() -> None:
     """The state appears in step 1 and moves the peak in step 2."""
     first, second = prediction().steps
-    assert {k: v // MIB for k, v in as_dict(first).items() if k != "step"} == {
+    assert {k: v // MIB for k, v in to_dict(first).items() if k != "step"} == {
         "start_allocated_bytes": 8, "forward_peak_bytes": 12, "backward_peak_bytes": 20,
         "optimizer_peak_bytes": 32, "peak_allocated_bytes": 32, "peak_reserved_bytes": 40,
         "end_allocated_bytes": 32,

@@ -16,7 +16,7 @@ from torch import nn
 import memlens
 from memlens import MemTracker
 from memlens.measurement.gap import WORKSPACES
-from memlens.model.tensors import Look
+from memlens.model.tensors import TensorReport
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("own_models")]
 MIB = 1 << 20
@@ -41,7 +41,7 @@ def card(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_ten_models_from_building_to_the_second_step(card: None, name: str, optimizer: str) -> None:
     """At every point tensors and workspaces are all that the allocator was asked for: nothing is unseen."""
     build, shape = MODELS[name]
-    looks: list[Look] = []
+    looks: list[TensorReport] = []
     tracker = MemTracker(device="cuda", callback=looks.append)
     tracker.track()
     model = build().cuda()

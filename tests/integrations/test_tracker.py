@@ -20,7 +20,7 @@ from torch import nn
 import memlens
 from memlens import MemTracker
 from memlens.errors import UsageError
-from memlens.model.tensors import Look
+from memlens.model.tensors import TensorReport
 
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("own_models")]
 VGG19_PARAMETER_BYTES = 4 * 143_667_240  # 143.67 million parameters, published by its authors
@@ -108,7 +108,7 @@ def test_a_frame_is_accepted_and_so_is_none() -> None:
 
 def test_a_callback_gets_the_look_and_nothing_is_printed(capsys) -> None:
     """The changes come as data: 4,096 bytes of one (32, 32) tensor, and the line that asked."""
-    looks: list[Look] = []
+    looks: list[TensorReport] = []
     tracker = MemTracker(device="cpu", callback=looks.append)
     tracker.track()
     x = torch.zeros(32, 32)

@@ -15,7 +15,7 @@ from torch import nn
 
 from memlens import who_holds
 from memlens.errors import UsageError
-from memlens.model.holders import Holder, Holders
+from memlens.model.holders import Holders, ReferenceHolder
 
 pytestmark = pytest.mark.torch
 HISTORY: list[Any] = []
@@ -28,7 +28,7 @@ def empty_history():
     HISTORY.clear()
 
 
-def chain(found: Holders, start: str) -> Holder:
+def chain(found: Holders, start: str) -> ReferenceHolder:
     """The one holder whose expression begins so."""
     (holder,) = [holder for holder in found.holders if holder.expression.startswith(start)]
     return holder

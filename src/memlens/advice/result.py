@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from memlens.explanation.prediction import Prediction, as_dict
+from memlens.explanation.prediction import Prediction, to_dict
 from memlens.units import format_bytes
 
 SCHEMA = "memlens.advice/1"
@@ -113,10 +113,10 @@ class Advice:
                 "headroom_bytes": base.headroom_bytes,
                 "breakdown_at_peak": {str(key): size for key, size in base.breakdown.items()},
             },
-            "advice": [as_dict(item) for item in self.advice],
+            "advice": [to_dict(item) for item in self.advice],
             "combination": _plain(self.combination),
             "largest_batch": _plain(self.largest_batch),
-            "refused": [as_dict(item) for item in self.refused],
+            "refused": [to_dict(item) for item in self.refused],
             "simulated": self.simulated,
             "memlens": base.memlens,
             "torch": base.torch,
@@ -126,4 +126,4 @@ class Advice:
 def _plain(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in as_dict(value).items()}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in to_dict(value).items()}

@@ -140,7 +140,7 @@ class Options:
 
         peaks = usage(recording.trace)
         if self.as_json:
-            click.echo(json.dumps({**peaks.as_dict(), "lines": recording.lines, "record": str(path)}))
+            click.echo(json.dumps({**peaks.to_dict(), "lines": recording.lines, "record": str(path)}))
         else:
             notes = "".join(f"\n  note: {note.what}: {note.why}" for note in recording.trace.assumptions)
             click.echo(f"memlens: {describe(peaks)}{notes}\n  record: {path}", err=True)

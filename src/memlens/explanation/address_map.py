@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from memlens.allocator.blocks import BlockView, SegmentView
 from memlens.model import Alloc, Free, SegmentAlloc, SegmentFree, Trace
-from memlens.model.address_ranges import Ranges, cut
+from memlens.model.address_ranges import SegmentRanges, cut
 
 __all__ = ["SegmentView", "layout"]
 
@@ -23,7 +23,7 @@ def layout(trace: Trace, index: int) -> list[SegmentView]:
     [(20, ['used', 'free']), (2, ['used', 'free'])]
     """
     live: dict[int, Alloc] = {}
-    ranges: Ranges = {}
+    ranges: SegmentRanges = {}
     for event in trace.events[: index + 1]:
         match event:
             case Alloc():
@@ -52,7 +52,7 @@ def _settings(trace: Trace) -> dict[str, object]:
     return found
 
 
-def _joined(ranges: Ranges, expandable: bool) -> list[SegmentAlloc]:
+def _joined(ranges: SegmentRanges, expandable: bool) -> list[SegmentAlloc]:
     """Ranges by address; those of one expandable segment joined."""
     found: list[SegmentAlloc] = []
     for held in sorted(ranges.values(), key=lambda held: held.address):

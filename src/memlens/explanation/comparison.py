@@ -26,7 +26,7 @@ from memlens.units import format_bytes
 
 KINDS = ("total", "phase", "category", "module", "line")
 ROUNDING = 0.02  # blocks are multiples of 512 bytes, so half of a tensor is not quite half of its block
-NOWHERE = "(no line known)"
+NO_LINE = "(no line known)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _holders(a: Trace, b: Trace) -> Iterator[Difference]:
 def place(alloc: Alloc) -> str:
     """`folder/file.py:12`: the same line of a program that was kept elsewhere."""
     if not alloc.site.file:
-        return NOWHERE
+        return NO_LINE
     parts = PurePath(alloc.site.file.replace("\\", "/")).parts[-2:]
     return f"{'/'.join(part for part in parts if part != '/')}:{alloc.site.line}"
 

@@ -55,7 +55,7 @@ EVENTS = Axis("events", 1)  # of predictions, which have an order and no times
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Series:
     """Bytes after the events `indices`, at their `places` along the axis; one array a category.
 
     `reserved` is empty where no segments are known. `events` is of how many events they were taken.
@@ -111,7 +111,7 @@ def place_of(mark: Mark, places: Sequence[int]) -> int:
     return places[min(mark.index, len(places) - 1)] if places else 0
 
 
-def course(trace: Trace, most: int = 4000, window: tuple[int, int] | None = None) -> Course:
+def course(trace: Trace, most: int = 4000, window: tuple[int, int] | None = None) -> Series:
     """What was held over time, at some `most` moments.
 
     Of more events than that, each span of the axis keeps its first and last and the highest and lowest of
@@ -128,7 +128,7 @@ def course(trace: Trace, most: int = 4000, window: tuple[int, int] | None = None
     else:  # what is seen at once, and what is seen where many events lie in a short time
         along = set(pick(places, curves, most // 2, start, end))
         indices = array("q", sorted(along.union(pick(range(end), curves, most // 2, start, end))))
-    return Course(
+    return Series(
         axis_of(trace),
         indices,
         array("q", (places[i] for i in indices)),

@@ -53,7 +53,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class HeldBy:
     """A module and the bytes at the peak that belong to it, its children not included."""
 
     module: str
@@ -107,7 +107,7 @@ class Prediction:
     peak: Peak
     breakdown: dict[Category, int]
     steps: tuple[Step, ...]
-    top_modules: tuple[Holder, ...]
+    top_modules: tuple[HeldBy, ...]
     assumptions: tuple[Assumption, ...]
     operators: int
     allocations: int
@@ -136,11 +136,11 @@ class Prediction:
             },
             "fits": self.fits,
             "headroom_bytes": self.headroom_bytes,
-            "peak": as_dict(self.peak),
+            "peak": to_dict(self.peak),
             "breakdown_at_peak": {str(key): size for key, size in self.breakdown.items()},
-            "steps": [as_dict(step) for step in self.steps],
-            "top_modules": [as_dict(holder) for holder in self.top_modules],
-            "assumptions": [as_dict(assumption) for assumption in self.assumptions],
+            "steps": [to_dict(step) for step in self.steps],
+            "top_modules": [to_dict(holder) for holder in self.top_modules],
+            "assumptions": [to_dict(assumption) for assumption in self.assumptions],
             "operators": self.operators,
             "allocations": self.allocations,
             "elapsed_seconds": self.elapsed_seconds,
@@ -148,14 +148,14 @@ class Prediction:
             "torch": self.torch,
         }
         if self.fits is None:
-            found["cards"] = [{**as_dict(card), "fits": card.fits} for card in self.cards]
+            found["cards"] = [{**to_dict(card), "fits": card.fits} for card in self.cards]
         return found
 
     def __str__(self) -> str:
         return f"{self.target}: {verdict(self)}"
 
 
-def as_dict(value: Any) -> dict[str, Any]:
+def to_dict(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
@@ -276,14 +276,14 @@ def allocated_before(timeline: Timeline, index: int) -> int:
     return timeline.allocated[index - 1]
 
 
-def build_holders(trace: Trace, index: int, count: int = TOP_MODULES) -> tuple[Holder, ...]:
+def build_holders(trace: Trace, index: int, count: int = TOP_MODULES) -> tuple[HeldBy, ...]:
     """The modules that hold most at event number `index`; the root is the empty path."""
     at_peak = trace.breakdown(index)
     types: dict[str | None, str] = {}
     for alloc in at_peak.live:
         types.setdefault(alloc.site.module, alloc.site.module_type)
     ranked = largest_first(held_by(at_peak, lambda alloc: alloc.site.module))
-    return tuple(Holder(module, types[module], use.bytes) for module, use in ranked if module is not None)[
+    return tuple(HeldBy(module, types[module], use.bytes) for module, use in ranked if module is not None)[
         :count
     ]
 

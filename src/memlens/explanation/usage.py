@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class ProcessPeak:
     """The highest of one figure. `time_us` is since the start; None for a mark without a time.
 
     `readings` is how many there were: PSS, USS and GPU memory are read less often than RSS.
@@ -34,16 +34,16 @@ class Usage:
     elapsed_us: int
     exit_code: int | None
     processes: list[Curve] = field(default_factory=list)  # by RSS, the program first
-    program: dict[str, Peak] = field(default_factory=dict)  # figure -> peak
-    whole: dict[str, Peak] = field(default_factory=dict)
+    program: dict[str, ProcessPeak] = field(default_factory=dict)  # figure -> peak
+    whole: dict[str, ProcessPeak] = field(default_factory=dict)
     gpu_note: str | None = None
     largest_process_bytes: int | None = None  # by the system's count, where it is above every sample
     copied: Copied | None = None  # by forked workers, of what they shared
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For JSON: schema `memlens.usage/1`, sizes in bytes, times in seconds."""
 
-        def peaks(found: dict[str, Peak]) -> dict[str, Any]:
+        def peaks(found: dict[str, ProcessPeak]) -> dict[str, Any]:
             return {
                 f"peak_{figure}_bytes": found[figure].bytes if figure in found else None for figure in FIGURES
             }
@@ -79,7 +79,7 @@ def usage(trace: Trace) -> Usage:
     >>> trace = Trace("measured", [Sample(0, 7, 100), Sample(10, 7, 120)])
     >>> trace.processes = [Process(7, "train.py", ended_us=20, peak_rss_bytes=130)]
     >>> usage(trace).program["rss"]
-    Peak(bytes=130, time_us=None, readings=2)
+    ProcessPeak(bytes=130, time_us=None, readings=2)
     """
     by_figure = {figure: curves(trace, figure) for figure in FIGURES}
     processes = by_figure["rss"]
@@ -97,7 +97,7 @@ def usage(trace: Trace) -> Usage:
         if found:
             whole[figure] = _peak(total(found) if len(found) > 1 else found[0], started)
     if not known and (alone := unsampled(trace)):
-        program["rss"] = whole["rss"] = Peak(alone[0].peak_bytes, None, 0)
+        program["rss"] = whole["rss"] = ProcessPeak(alone[0].peak_bytes, None, 0)
     return Usage(
         str(trace.metadata.get("command", "")),
         started,
@@ -112,8 +112,8 @@ def usage(trace: Trace) -> Usage:
     )
 
 
-def _peak(curve: Curve, started_us: int) -> Peak:
+def _peak(curve: Curve, started_us: int) -> ProcessPeak:
     size, time_us = curve.sampled_peak
     if curve.peak_bytes > size:
-        return Peak(curve.peak_bytes, None, len(curve.bytes))
-    return Peak(size, time_us - started_us, len(curve.bytes))
+        return ProcessPeak(curve.peak_bytes, None, len(curve.bytes))
+    return ProcessPeak(size, time_us - started_us, len(curve.bytes))

@@ -17,7 +17,7 @@ import torch
 from memlens.measurement.gap import measure_gap
 from memlens.measurement.tensors.watch import Taken, TensorWatch
 from memlens.model.gap import Gap
-from memlens.model.tensors import Look, group
+from memlens.model.tensors import TensorReport, group
 from memlens.render import tensors as render
 from memlens.units import MIB
 
@@ -38,7 +38,7 @@ class MemTracker:
         verbose: the totals by kind too.
         device: 0 is the first CUDA device, or the CPU where there is none; or "cpu", "cuda:1", ...
         stream: anything with `write`, instead of `path`.
-        callback: called with each `Look`; nothing is printed unless `stream` or `path` is given too.
+        callback: called with each `TensorReport`; nothing is printed unless `stream` or `path` is given too.
 
     Example:
         >>> import io, torch
@@ -60,15 +60,15 @@ class MemTracker:
         device: Device = 0,
         *,
         stream: Writable | None = None,
-        callback: Callable[[Look], object] | None = None,
+        callback: Callable[[TensorReport], object] | None = None,
     ) -> None:
         self.detail: bool = frame if isinstance(frame, bool) else detail
         self.verbose: bool = verbose
         self.device: Device = device
         self.stream: Writable | None = stream
-        self.callback: Callable[[Look], object] | None = callback
+        self.callback: Callable[[TensorReport], object] | None = callback
         self.path: Path | None = _file(Path(path)) if os.fspath(path) else None
-        self.last: Look | None = None
+        self.last: TensorReport | None = None
         self._watch: TensorWatch | None = None
 
     def track(self) -> None:
@@ -124,7 +124,7 @@ class MemTracker:
             self._watch = TensorWatch(device)
         return self._watch
 
-    def _look(self, frame: FrameType) -> Look:
+    def _look(self, frame: FrameType) -> TensorReport:
         watch = self._open()
         taken = watch.take()
         note = ""
@@ -133,7 +133,7 @@ class MemTracker:
         self.last = look(taken, watch.device, frame, note)
         return self.last
 
-    def _tell(self, seen: Look) -> None:
+    def _tell(self, seen: TensorReport) -> None:
         if self.callback is not None:
             self.callback(seen)
         if self.callback is None or self.stream is not None or self.path is not None:
@@ -147,7 +147,7 @@ class MemTracker:
             (self.stream or sys.stdout).write(text)
 
 
-def look(taken: Taken, device: torch.device, frame: FrameType, note: str = "") -> Look:
+def look(taken: Taken, device: torch.device, frame: FrameType, note: str = "") -> TensorReport:
     """What was found, with the place and the device's own figures."""
     module = frame.f_globals.get("__name__", "")
     file = "__main__" if module == "__main__" else frame.f_code.co_filename
@@ -155,7 +155,7 @@ def look(taken: Taken, device: torch.device, frame: FrameType, note: str = "") -
     for tensor in taken.live:
         totals[tensor.category] = totals.get(tensor.category, 0) + tensor.bytes
     cuda = device.type == "cuda"
-    return Look(
+    return TensorReport(
         device=str(device),
         file=file,
         line=frame.f_lineno,

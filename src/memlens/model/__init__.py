@@ -2,7 +2,7 @@
 
 from memlens.model.assumption import Assumption
 from memlens.model.breakdown import Breakdown
-from memlens.model.category import ALLOCATED, Category
+from memlens.model.category import Category
 from memlens.model.events import (
     FIGURES,
     Alloc,
@@ -21,7 +21,6 @@ from memlens.model.timeline import Timeline
 from memlens.model.trace import Device, Process, Trace
 
 __all__ = [
-    "ALLOCATED",
     "FIGURES",
     "NOWHERE",
     "Alloc",

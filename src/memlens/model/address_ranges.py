@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from memlens.model.events import SegmentAlloc
 
-Ranges = dict[int, SegmentAlloc]  # by address
+SegmentRanges = dict[int, SegmentAlloc]  # by address
 
 
-def cut(ranges: Ranges, address: int, size: int) -> SegmentAlloc | None:
+def cut(ranges: SegmentRanges, address: int, size: int) -> SegmentAlloc | None:
     """Take address..address+size out: a whole segment, or pages of an expandable one; what held it.
 
     >>> held = {0: SegmentAlloc(0, 60)}

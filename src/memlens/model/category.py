@@ -34,6 +34,3 @@ _LABELS = {
     Category.FRAGMENTATION: "reserved, unused",
     Category.CONTEXT: "CUDA context",
 }
-
-# what tensors and libraries allocate; the other two are what remains of the process beside them
-ALLOCATED = tuple(c for c in Category if c not in (Category.FRAGMENTATION, Category.CONTEXT))

@@ -1,7 +1,7 @@
 """Who keeps a tensor alive: names that a programmer knows, as data.
 
->>> print(Holder("local variable", "losses[3]", "train, a.py:9", ("list",), "saved by ReluBackward0"))
-losses[3], local variable of train, a.py:9: its autograd graph holds it (saved by ReluBackward0)
+>>> print(ReferenceHolder("local variable", "loss", "train, a.py:9", ("list",), "saved by ReluBackward0"))
+loss, local variable of train, a.py:9: its autograd graph holds it (saved by ReluBackward0)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ReferenceHolder:
     """One chain of names that ends at the tensor.
 
     `kind` is where the chain begins: local variable, global variable, notebook output, or exception being
@@ -41,7 +41,7 @@ class Holder:
 class Holders:
     """The chains that were found, the shortest first; `cut` is True where there may be more."""
 
-    holders: tuple[Holder, ...]
+    holders: tuple[ReferenceHolder, ...]
     cut: bool = False
 
     def __str__(self) -> str:
@@ -50,6 +50,6 @@ class Holders:
         lines = [str(holder) for holder in self.holders]
         return "\n".join(lines + (["(the search was cut short)"] if self.cut else []))
 
-    def through(self, kind: str) -> tuple[Holder, ...]:
+    def through(self, kind: str) -> tuple[ReferenceHolder, ...]:
         """The chains that pass a thing of this kind, such as "traceback"."""
         return tuple(holder for holder in self.holders if kind in holder.through)

@@ -11,7 +11,7 @@ from memlens.model.tensors import TensorGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class OomHint:
     """A change that is not made yet; `saves_bytes` is at most what it saves, None where that is not known."""
 
     text: str
@@ -51,7 +51,7 @@ class Failure:
     modules: tuple[tuple[str, int], ...] = ()
     pools: tuple[PoolState, ...] = ()
     gap: Gap | None = None
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[OomHint, ...] = ()
     record: str = ""
     unsaved: str = ""  # why there is no record, or why it lies elsewhere
 

@@ -1,7 +1,7 @@
 """The tensors alive at one moment, and what changed since the last: plain data.
 
 >>> weight = LiveTensor(1, 4096, (32, 32), "float32", Category.PARAMETER, "layers.3.weight")
->>> look = Look("cpu", "train.py", 12, "step", came=group([weight]), tensor_bytes=4096)
+>>> look = TensorReport("cpu", "train.py", 12, "step", came=group([weight]), tensor_bytes=4096)
 >>> [(row.count, row.shape, row.bytes) for row in look.came]
 [(1, (32, 32), 4096)]
 """
@@ -105,7 +105,7 @@ def group(tensors: Iterable[Living]) -> tuple[TensorGroup, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TensorReport:
     """One `track()`: where it was called, what is alive, what came and went since the call before.
 
     `allocated_bytes` and `peak_bytes` are the device allocator's figures, None where it keeps none (CPU);

@@ -19,7 +19,7 @@ from memlens.model import (
     Site,
     Trace,
 )
-from memlens.model.address_ranges import Ranges, cut
+from memlens.model.address_ranges import SegmentRanges, cut
 from memlens.records.inference import infer_categories
 from memlens.records.snapshot_writer import read_note
 from memlens.records.stacks import Stacks
@@ -65,7 +65,7 @@ class Reader:
         # number of an alloc -> its event, once made, and what its block has beyond the request
         self.rests: dict[int, tuple[Alloc | None, int]] = {}
         self.live: dict[int, Held] = {}  # address -> allocation; at the end, then walked back to the start
-        self.ranges: Ranges = {}  # the same for memory from the driver
+        self.ranges: SegmentRanges = {}  # the same for memory from the driver
         self.rests_bytes = 0  # those of them that count from the start
         self.odd = 0  # events that contradict the others
         self._read_end(segments)

@@ -24,7 +24,7 @@ from memlens.model import (
     Site,
     Trace,
 )
-from memlens.model.address_ranges import Ranges, cut
+from memlens.model.address_ranges import SegmentRanges, cut
 from memlens.records.stacks import site_of
 
 NOTE = "memlens "  # how a user_metadata of ours begins
@@ -101,7 +101,7 @@ class _Events:
         self.expandable = expandable
         self.began = began
         self.live: dict[int, Alloc] = {}
-        self.ranges: Ranges = {}
+        self.ranges: SegmentRanges = {}
 
     def keep(self, event: Event) -> None:
         match event:

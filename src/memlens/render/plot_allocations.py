@@ -12,7 +12,7 @@ from memlens.explanation.over_time import (
     SECONDS,
     STACK,
     WORDS,
-    Course,
+    Series,
     axis_of,
     course,
     drawn,
@@ -85,7 +85,7 @@ def allocations(
     axes.set_ylabel(f"{WORDS[ALLOCATED]}, MiB")
 
 
-def _categories(axes: Any, found: Course, xs: list[float]) -> None:
+def _categories(axes: Any, found: Series, xs: list[float]) -> None:
     """Stacked: what lives longest lowest."""
     kinds = [category for category in STACK if category in found.categories]
     if kinds and xs:

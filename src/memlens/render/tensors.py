@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memlens.model.gap import Gap
-from memlens.model.tensors import KINDS, LiveTensor, Look, TensorGroup
+from memlens.model.tensors import KINDS, LiveTensor, TensorGroup, TensorReport
 from memlens.units import format_bytes, format_count, format_mib
 
 NAMES = 3  # of a group, before "and 13 more"
 
 
-def text(look: Look, *, detail: bool = True, verbose: bool = False) -> str:
+def text(look: TensorReport, *, detail: bool = True, verbose: bool = False) -> str:
     """One `track()`; `detail` adds the rows, `verbose` the totals by kind."""
     lines = [_place(look)]
     if detail:
@@ -28,7 +28,7 @@ def text(look: Look, *, detail: bool = True, verbose: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _place(look: Look) -> str:
+def _place(look: TensorReport) -> str:
     function = "" if look.function == "<module>" else f" in {look.function}"
     line = f"At {look.file} : line {look.line}{function}"
     line += f"  Total Tensor Used Memory: {format_mib(look.tensor_bytes)}"

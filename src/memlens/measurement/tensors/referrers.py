@@ -21,7 +21,7 @@ from memlens.errors import UsageError
 from memlens.measurement.tensors import autograd_graph
 from memlens.measurement.tensors.reference_steps import Step, label
 from memlens.measurement.tensors.stacks import locals_of, running
-from memlens.model.holders import Holder, Holders
+from memlens.model.holders import Holders, ReferenceHolder
 
 LEVELS = 32  # a module in a module is two, and so is each traceback entry
 WIDTH = 4_000  # objects looked at in one level, before the search is cut
@@ -83,7 +83,7 @@ def _graphs(storage: int, ends: list[tuple[Any, Tensor]]) -> Iterator[Step]:
 
 def _search(frontier: list[Step]) -> Holders:
     """Level by level towards variables."""
-    found: list[Holder] = []
+    found: list[ReferenceHolder] = []
     modules = _globals()
     frames = {id(frame) for frame in running()}
     seen = {id(step.thing) for step in frontier}
@@ -134,7 +134,7 @@ def _of_shell(thing: Any) -> bool:
     return type(thing).__module__.startswith(("IPython.", "ipykernel."))
 
 
-def _in_globals(variables: dict[str, Any], module: str, wanted: dict[int, Step]) -> Iterator[Holder]:
+def _in_globals(variables: dict[str, Any], module: str, wanted: dict[int, Step]) -> Iterator[ReferenceHolder]:
     for name, value in list(variables.items()):
         step = wanted.get(id(value))
         if step is not None:
@@ -143,10 +143,10 @@ def _in_globals(variables: dict[str, Any], module: str, wanted: dict[int, Step])
             notebook = module == "__main__" and (name == "Out" or not name.strip("_0123456789"))
             kind = "notebook output" if notebook else "global variable"
             view = "view" in step.through
-            yield Holder(kind, name + step.expression, module, step.through, step.graph, view)
+            yield ReferenceHolder(kind, name + step.expression, module, step.through, step.graph, view)
 
 
-def _in_frames(wanted: dict[int, Step]) -> Iterator[Holder]:
+def _in_frames(wanted: dict[int, Step]) -> Iterator[ReferenceHolder]:
     """The variables of running functions that are one of the things wanted."""
     for frame in running(own=False):
         if frame.f_locals is frame.f_globals:
@@ -157,16 +157,18 @@ def _in_frames(wanted: dict[int, Step]) -> Iterator[Holder]:
                 file = os.path.basename(frame.f_code.co_filename)
                 where = f"{frame.f_code.co_name}, {file}:{frame.f_lineno}"
                 view = "view" in step.through
-                yield Holder("local variable", name + step.expression, where, step.through, step.graph, view)
+                yield ReferenceHolder(
+                    "local variable", name + step.expression, where, step.through, step.graph, view
+                )
 
 
-def _handled(wanted: dict[int, Step]) -> Iterator[Holder]:
+def _handled(wanted: dict[int, Step]) -> Iterator[ReferenceHolder]:
     """An exception that is being handled without a name: `except RuntimeError:`."""
     error = sys.exc_info()[1]
     while error is not None:
         if (step := wanted.get(id(error))) is not None:
             name = f"{type(error).__name__}{step.expression}"
-            yield Holder("exception being handled", name, "", step.through, step.graph)
+            yield ReferenceHolder("exception being handled", name, "", step.through, step.graph)
         error = error.__context__
 
 

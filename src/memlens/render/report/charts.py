@@ -15,7 +15,7 @@ from memlens.explanation.over_time import (
     SECONDS,
     STACK,
     Axis,
-    Course,
+    Series,
     course,
     named,
     phases_of,
@@ -115,7 +115,7 @@ def allocations(
     return spec, thinned(drawn)
 
 
-def thinned(drawn: Course) -> str:
+def thinned(drawn: Series) -> str:
     """What the curve leaves out; nothing where it has every event."""
     if not drawn.thinned:
         return ""

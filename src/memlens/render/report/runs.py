@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memlens.explanation.curves import Curve, shown, total
 from memlens.explanation.over_time import figure_of
-from memlens.explanation.usage import Peak, Usage, usage
+from memlens.explanation.usage import ProcessPeak, Usage, usage
 from memlens.model import FIGURES, Span, Trace
 from memlens.model.lines import LineTable
 from memlens.render.lines import columns_of, notes
@@ -36,7 +36,7 @@ def head(trace: Trace) -> Head:
     name = found.command or "the program"
     if whole is None:
         return Head("measured", f"{name} ended before it could be sampled once", "warn", (), ())
-    headline = f"Peak of {format_bytes(whole.bytes)}"
+    headline = f"ProcessPeak of {format_bytes(whole.bytes)}"
     if whole.time_us is not None:
         headline += f" after {whole.time_us / 1e6:,.2f} s"
     children = len(found.processes) - 1
@@ -69,7 +69,7 @@ def _facts(found: Usage) -> list[Fact]:
     return facts
 
 
-def _note(own: Peak, found: Usage, figure: str) -> str:
+def _note(own: ProcessPeak, found: Usage, figure: str) -> str:
     parts = [f"after {own.time_us / 1e6:,.2f} s"] if own.time_us is not None else []
     if len(found.processes) > 1 and figure in found.whole:
         parts.append(f"with children {format_bytes(found.whole[figure].bytes)}")
