@@ -210,3 +210,15 @@ def test_a_share_of_the_card() -> None:
         torch.cuda.set_per_process_memory_fraction(0.1)
         torch.empty(1 << 34, dtype=torch.uint8, device="cuda")
     assert "set_per_process_memory_fraction" in sim.trace.assumptions[0].what
+
+
+def test_a_number_is_a_card() -> None:
+    """`torch.device(local_rank)`, as distributed scripts have it, is cuda:0; devices stay torch's own."""
+    with memlens.simulate(gpu="T4"):
+        device = torch.device(0)
+        assert (device, isinstance(device, torch.device)) == (torch.device("cuda:0"), True)
+        assert torch.ones(2, device=device).device == device
+        with torch.device(0):
+            assert torch.ones(2).is_cuda
+        assert torch.device(type="cpu") == torch.device("cpu")
+    assert type(torch.device("cpu")) is torch.device

@@ -96,7 +96,7 @@ class DispatchMode(TorchDispatchMode):
             key.extend(kwargs)
         target: str | None
         if not metas:
-            device = kwargs.get("device") or next((a for a in args if type(a) is torch.device), None)
+            device = kwargs.get("device") or next((a for a in args if isinstance(a, torch.device)), None)
             if device is not None and device.type == "cuda":  # past the mode that makes it meta, from C++
                 raise UnsupportedOperator(
                     f"{func} makes a tensor on the device that is not simulated (nested or sparse)",

@@ -20,6 +20,7 @@ from memlens.simulation.core.ledger import CUDA
 from memlens.simulation.torch_api import (
     attention_calls,
     autograd,
+    device_type,
     dlpack,
     legacy_types,
     multi_gpu,
@@ -258,7 +259,12 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
 
     table |= autograd.replacements(mode) | save_and_load.replacements(mode) | multi_gpu.replacements(sim)
     table |= attention_calls.replacements(sim) | dlpack.replacements()
-    table |= storages.replacements(sim) | legacy_types.replacements(mode) | mode.moved.replacements()
+    table |= (
+        device_type.replacements()
+        | storages.replacements(sim)
+        | legacy_types.replacements(mode)
+        | mode.moved.replacements()
+    )
     table |= {
         "torch.nn.parameter.UninitializedTensorMixin.materialize": materialize,
         "torch._C._group_tensors_by_device_and_dtype": group_by_device,
