@@ -27,5 +27,5 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         import gc
 
         gc.freeze()  # or the interpreter's end would look through all of it once more: 15 ms
-        if fast_start.started is not None:  # nobody took it over: it runs all the same, and its code is ours
+        if fast_start.started is not None:  # not taken over: it runs all the same, its exit code is ours
             sys.exit(fast_start.wait_alone(fast_start.started))

@@ -50,7 +50,7 @@ class LazyGroup(click.Group):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader of a pipe went away: nothing to say, and nobody to say it to
+        except BrokenPipeError:  # the reader of the pipe is gone: nobody would see a message
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
         return result
@@ -86,7 +86,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line. An error is one line on stderr and exit code 2; Ctrl-C 130; a closed pipe 141."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us (`>&-`): nobody listens
+        if getattr(sys, name) is None:  # closed by the caller (`>&-`): nobody reads it
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (until the end)
     try:
         code = cli.main(args=arguments, prog_name="memlens", standalone_mode=False)

@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_unit(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """An option's callback: refuses amounts that lack their unit. Nobody who writes 24 means 24 bytes."""
+    """An option's callback: refuses amounts that lack their unit. 24 without a unit never means 24 bytes."""
     if value is not None and (size := parse_bytes(value)) < MIB:
         name = param.opts[0]
         raise UsageError(

@@ -1,6 +1,6 @@
 """What `run` and `attach` share: their options, the record they write, what they say at the end.
 
-A program waits for what is imported at the top; the rest is loaded while it runs.
+A program waits for what is imported at the top; everything else is loaded while it runs.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Options:
             yield view, streams
 
     def conclude(self, recording: Recording, path: Path) -> None:
-        """Say what came out: a few lines on standard error, or JSON on standard output."""
+        """Report the result: a few lines on standard error, or JSON on standard output."""
         if recording.sink_error:
             click.echo(f"memlens: {recording.sink_error}", err=True)
         if self.quiet and not self.as_json:

@@ -85,7 +85,7 @@ def summary(
         verbose: 0 prints nothing, 1 the table, 2 the formulas too; by default 1 in scripts, 0 in a session,
             where the returned object shows itself.
         precision: fp32, bf16, fp16, amp-bf16 or amp-fp16.
-        like: "torchsummary" or "torchinfo": print what that tool says beside the truth.
+        like: "torchsummary" or "torchinfo": print that tool's figures next to the true ones.
         device, cache_forward_pass, col_width: taken so that calls need not change; nothing runs on a device,
             nothing is worth caching, and columns are as wide as what is in them.
         kwargs: further arguments of the model's forward.

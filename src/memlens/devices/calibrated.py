@@ -110,7 +110,7 @@ def _read(entry: dict[str, Any]) -> Calibration:
 
 
 def save_calibration(found: Calibration) -> Path:
-    """Keep a card's figures beside those of other cards; returns the file."""
+    """Save a card's figures, and keep those of other cards; returns the file."""
     cards = {**load_calibrations(), found.name: found}
     path = calibration_file()
     path.parent.mkdir(parents=True, exist_ok=True)

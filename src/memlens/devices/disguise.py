@@ -6,5 +6,5 @@ from typing import Any
 
 
 def device_of(tensor: Any) -> Any:
-    """The device that user code is told of a `meta` tensor; its own, where nothing is simulated."""
+    """The device that user code sees for a `meta` tensor; its own where nothing is simulated."""
     return tensor.device

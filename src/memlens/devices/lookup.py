@@ -66,7 +66,7 @@ def all_gpus() -> tuple[Gpu, ...]:
 
 
 def _tokens_of(gpu: Gpu) -> frozenset[str]:
-    """The words that may be said of a card: its name, its aliases, its nominal memory."""
+    """The words that may name a card: its name, its aliases, its nominal memory."""
     words = name_tokens(gpu.name) | {f"{gpu.nominal_gb}gb"}
     return frozenset(words.union(*(name_tokens(alias) for alias in gpu.aliases)))
 

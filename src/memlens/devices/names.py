@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-# said of every card, or of none in particular
+# words that go with every card, and tell none from another
 _NOISE = {"nvidia", "geforce", "tesla", "rtx", "gtx", "amd", "instinct", "radeon"}
 _NOISE |= {"gpu", "card", "graphics", "generation", "edition", "series", "the", "tensor", "core", "vram"}
 _NOISE |= {"hbm2", "hbm2e", "hbm3", "hbm3e", "gddr6", "gddr6x", "gddr7"}

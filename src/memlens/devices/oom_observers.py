@@ -14,6 +14,6 @@ OBSERVERS: list[Observer] = []
 
 
 def device_is_full(device: int, asked_bytes: int, total_bytes: int, free_bytes: int) -> None:
-    """Tell everybody."""
+    """Call every observer."""
     for observer in tuple(OBSERVERS):
         observer(device, asked_bytes, total_bytes, free_bytes)

@@ -114,7 +114,7 @@ class OomRecorder:
         self._explain(torch.device("cuda", device), sys._getframe(1), asked, total, free)
 
     def _raised(self, error: BaseException) -> None:
-        """An error of a device whose allocator tells nobody; CUDA's came to `_full`."""
+        """An error of a device whose allocator has no observers; CUDA's are reported to `_full`."""
         if is_oom(error) and (device := device_of(error)).type != "cuda":
             self._told = id(error)
             self._explain(device, frame_of(error), asked_of(error))

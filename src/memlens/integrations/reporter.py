@@ -1,4 +1,4 @@
-"""`MemReporter(model).report()`: every tensor of a model and beside it, with names and sharing."""
+"""`MemReporter(model).report()`: every tensor of a model and every other one, with names and sharing."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class GpuMagics(Magics):  # type: ignore[misc] # IPython is Any to the checks
 
         -f FUNC    a function to watch; may be repeated
         -c COLUMN  a field of torch.cuda.memory_stats, such as allocated_bytes.all.peak; may be repeated
-        -D         the default columns beside those of -c
+        -D         the default columns in addition to those of -c
         -g GPU     the card's number (0)
         -T FILE    also write the tables to a text file
         -r         return the profiler

@@ -73,7 +73,7 @@ def remove(paths: Iterable[Path], dry_run: bool, say: Callable[[str], object]) -
     paths = list(dict.fromkeys(paths))
     for path in paths:
         if not _DEFAULT_NAME.match(path.name):
-            load(path)  # raises RecordError: `rm` is for records, not for whatever stands on the command line
+            load(path)  # raises RecordError: `rm` is for records, not for every file that is named
     for path in paths:
         if not dry_run:
             path.unlink()

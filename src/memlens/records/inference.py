@@ -39,7 +39,7 @@ _CALL = re.compile(r"torch/nn/modules/module\.py:_call_impl$|:forward$")
 
 
 class _Told(NamedTuple):
-    """What a stack says: a category or None, and whether it lies in a forward or a backward pass."""
+    """What a stack says: a category or None, and whether it is inside a forward or a backward pass."""
 
     category: Category | None
     forward: bool

@@ -95,7 +95,7 @@ class Sites:
 
 
 def _one_by_one(records: Iterator[Any], frees: set[int], mapped: int, sites: Sites) -> Iterator[Event]:
-    """Every record as an event. What was allocated before the recording began is freed by nobody here."""
+    """Every record as an event. Frees of what was allocated before the recording began are left out."""
     live: dict[int, Alloc] = {}
     maps: dict[int, Alloc] = {}
     number = 0

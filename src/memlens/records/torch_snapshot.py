@@ -4,8 +4,9 @@ The file holds the events since the recording began and the allocator's segments
 events backwards from that end gives what was there at the start, so that sums close; those blocks and
 segments are the first events of the Trace, under a mark of their own.
 
-An event tells what was asked for, only the end tells what the blocks are: up to 1 MiB more, where a rest
-was not worth splitting. `memlens.allocator.verify` finds the true size of every block by replaying.
+An event has the size of the request; only the segments at the end have sizes of blocks, which are up to 1 MiB
+larger where the remainder was not worth splitting. `memlens.allocator.verify` finds the true size of every
+block by replaying.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bars and charts made of characters, as wide as they are told to be."""
+"""Bars and charts made of characters, of a given width."""
 
 from __future__ import annotations
 

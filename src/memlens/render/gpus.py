@@ -12,7 +12,7 @@ from memlens.devices import Gpu, Installed
 from memlens.units import GIB, MIB, format_bytes
 
 SOURCE_FROM_COLUMNS = 140  # below this the sources would be torn into strips
-ALL_FROM_COLUMNS = 72  # below this names would vanish beside four columns of figures
+ALL_FROM_COLUMNS = 72  # below this, four columns of figures leave no room for names
 
 
 def short_name(gpu: Gpu) -> str:

@@ -8,7 +8,7 @@ from html import escape
 from memlens.model.lines import LineRow, LineTable
 from memlens.units import format_mib
 
-LEFT = 3  # kinds of tensors that are told of a line
+LEFT = 3  # kinds of tensors that are listed for a line
 Cell = Callable[[LineRow], int | None]
 Say = Callable[[int | None, int], str]
 

@@ -13,7 +13,7 @@ LEGEND_ROWS = 14  # more than this cover the picture; the rest is counted in the
 
 
 def frame(axes: Any, lowest: Any, seconds: tuple[float, float] | None, unit: str = "seconds") -> None:
-    """Axes from 0, a grid that does not shout, and the legend beside the curves."""
+    """Axes from 0, a pale grid, and the legend next to the curves."""
     lowest.set_xlabel(unit)
     axes.set_ylim(bottom=0)
     axes.set_xlim(*(seconds or (0, None)))

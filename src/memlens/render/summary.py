@@ -14,7 +14,7 @@ from memlens.units import format_bytes, format_count
 
 NOTHING = "--"
 GAP = "  "
-NAME_SHARE = 0.4  # of the width, for a layer's name, before a column that nobody asked for
+NAME_SHARE = 0.4  # of the width, for a layer's name, before a column that was not asked for
 NARROWEST_NAME = 20
 LEFT = {"input_size", "output_size", "kernel_size", "trainable", "dtype"}
 
@@ -164,7 +164,7 @@ def table_cells(rows: tuple[Row, ...], columns: tuple[str, ...], totals: Totals)
 def table(
     heading: str, names: list[str], cells: dict[str, list[str]], width: int | None, fixed: bool
 ) -> list[str]:
-    """The heading and a line a row. Columns that nobody asked for go, last first, until the rest fits."""
+    """The heading and a line a row. Default columns are left out, last first, until the others fit."""
     widths = {name: max(len(COLUMNS[name]), *map(len, column)) if column else len(COLUMNS[name])
               for name, column in cells.items()}  # fmt: skip
     natural = max(map(len, [heading, *names]))
@@ -239,7 +239,7 @@ def totals_lines(summary: Summary) -> list[str]:
 
 
 def kept_of(summary: Summary) -> str:
-    """What of the kept bytes stands in another line too."""
+    """Which of the kept bytes are counted in another line too."""
     words = {"input": "the batch", "buffer": "buffers", "host": "numbers on the host"}
     parts = []
     for what, name in words.items():

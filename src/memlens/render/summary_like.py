@@ -1,4 +1,4 @@
-"""What torchsummary or torchinfo would print, the truth beside it, and why they differ, as text."""
+"""What torchsummary or torchinfo would print, next to the true figures, and why they differ, as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memlens.units import format_count, format_mib
 
 
 def to_like(summary: Summary, tool: str, width: int | None = None) -> str:
-    """What `tool` would print, the truth beside it, and for every output why they differ."""
+    """What `tool` would print, next to the true figures, and for every output why they differ."""
     like = summary.likes[tool]
     totals = summary.totals
     unit = "2^20" if tool == "torchsummary" else "10^6"

@@ -109,7 +109,7 @@ def _area(found: list[Curve], window: Window, height: int, figure: str, margin: 
 
 
 def cell(own: int, every: int, top: int, row: int, height: int) -> str:
-    """What stands at `row` (1 is the lowest): the program, its children above it, or nothing."""
+    """What is drawn at `row` (1 is the lowest): the program, its children above it, or nothing."""
     level = own / top * height - (row - 1)
     if level >= 1 or (level > 0 and every <= own):
         return BLOCKS[min(max(round(level * 8), 1), 8)]
@@ -238,7 +238,7 @@ def describe(found: Usage) -> str:
         size = format_bytes(found.copied.bytes)
         lines += [
             f"  {workers} copied at least {size} that they shared with their parent: Python writes a",
-            "    reference count into every object that it looks at, and that copies the page it lies in.",
+            "    reference count into every object that it looks at, and that copies the page it is in.",
             "    numpy arrays and tensors stay shared: keep the data in them, not in lists of objects",
         ]
     if found.gpu_note:

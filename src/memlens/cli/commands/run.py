@@ -52,7 +52,7 @@ def command(
     memlens run -m package.module
     memlens run -o build.memlens make -j4
 
-    The record lies in this directory; `memlens plot` draws it. The exit code is the program's, 128 + n if
+    The record is in this directory; `memlens plot` draws it. The exit code is the program's, 128 + n if
     signal n ended it. Ctrl-C and SIGTERM go to the program.
     """
     options = Options(**shared)

@@ -134,7 +134,7 @@ def sections(seen: Explanation, top: int = TOP) -> list[Section]:
     spec, note = charts.allocations(trace, index, when.removeprefix("the "), limit)
     parts: list[Section | None] = [
         Section("course", "Memory over time", [Chart("", spec, note)]) if len(trace.events) > 1 else None,
-        holders(trace, seen.held, when, _beside(seen), top),
+        holders(trace, seen.held, when, _outside(seen), top),
         _steps(seen),
         unused(trace, index, when),
         _failures(seen),
@@ -146,7 +146,7 @@ def sections(seen: Explanation, top: int = TOP) -> list[Section]:
 def room(found: Prediction) -> int | None:
     """What the card leaves for the allocator; None where no card was asked for.
 
-    The CUDA context lies beside what the curve shows: against the whole card, a process that does not fit
+    The curve does not include the CUDA context: compared with the whole card, a process that does not fit
     would look as if it did.
     """
     device = found.device
@@ -155,8 +155,8 @@ def room(found: Prediction) -> int | None:
     return device.memory_bytes - device.context_bytes[1]
 
 
-def _beside(seen: Explanation) -> dict[Category, int]:
-    """What is held beside allocations, in a prediction of a process: free blocks, the context."""
+def _outside(seen: Explanation) -> dict[Category, int]:
+    """What a predicted process holds in addition to its allocations: free blocks, the context."""
     timeline, device = seen.timeline, seen.trace.device
     found: dict[Category, int] = {}
     if timeline.reserved and 0 <= seen.index < len(timeline.reserved):

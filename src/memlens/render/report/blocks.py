@@ -12,7 +12,7 @@ from memlens.units import format_count, format_mib
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`sort` is what its column sorts by, `share` (0 to 1) a bar behind the text, `tip` the whole of it."""
+    """`sort` is what its column sorts by, `share` (0 to 1) a bar behind the text, `tip` the full text."""
 
     text: str
     sort: float | None = None
@@ -104,7 +104,7 @@ class Page:
 
 
 def mib(size: int, longest: int | None = None, colour: str = "") -> Cell:
-    """A size in a column titled MiB, with a bar beside others of which `longest` fills the cell."""
+    """A size in a column titled MiB, with a bar; that of `longest` fills the cell."""
     share = size / longest if longest else None
     return Cell(format_mib(size).removesuffix(" MiB"), size, share, colour=colour)
 

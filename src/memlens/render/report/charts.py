@@ -116,7 +116,7 @@ def allocations(
 
 
 def thinned(drawn: Series) -> str:
-    """What the curve leaves out; nothing where it has every event."""
+    """A sentence on what the curve leaves out; empty where it has every event."""
     if not drawn.thinned:
         return ""
     kinds, exact = ("allocated and reserved", "Both peaks are") if drawn.reserved else ("it", "The peak is")

@@ -15,10 +15,12 @@ from memlens.render.report.strip import strip
 TOP = 25
 
 
-def holders(trace: Trace, held: Breakdown, when: str, beside: dict[Category, int], top: int = TOP) -> Section:
-    """The tables at one moment. `beside` is what the process holds beside allocations."""
-    known = any(beside.values()) or any(alloc.category is not Category.UNKNOWN for alloc in held.live)
-    tables: list[Block] = [categories(held, beside)] if known else []
+def holders(
+    trace: Trace, held: Breakdown, when: str, outside: dict[Category, int], top: int = TOP
+) -> Section:
+    """The tables at one moment. `outside` is what the process holds outside its allocations."""
+    known = any(outside.values()) or any(alloc.category is not Category.UNKNOWN for alloc in held.live)
+    tables: list[Block] = [categories(held, outside)] if known else []
     for title, first, key, empty in _KEYS:
         if any(key(alloc) for alloc in held.live):
             sums = named(trace, held, key)
@@ -26,10 +28,10 @@ def holders(trace: Trace, held: Breakdown, when: str, beside: dict[Category, int
     return Section("holders", f"Who holds memory at {when}", tables)
 
 
-def categories(held: Breakdown, beside: dict[Category, int]) -> Table:
-    """What the bytes are for, largest first, with what lies beside the allocations."""
+def categories(held: Breakdown, outside: dict[Category, int]) -> Table:
+    """What the bytes are for, largest first, and what is outside the allocations."""
     sums = dict(held.by_category())
-    for category, size in beside.items():
+    for category, size in outside.items():
         if size:
             sums[category] = sums.get(category, 0) + size
     whole, longest = sum(sums.values()), max(sums.values(), default=0)
@@ -60,7 +62,7 @@ _KEYS: tuple[tuple[str, str, Callable[[Alloc], str], str], ...] = (
 
 
 def unused(trace: Trace, index: int, when: str) -> Section | None:
-    """What the allocator holds and nobody uses, by pool, and the map of all segments."""
+    """Memory that is reserved and unused, by pool, and the map of all segments."""
     drawn, segments = strip(trace, index)
     if not segments:
         return None
@@ -73,7 +75,7 @@ def unused(trace: Trace, index: int, when: str) -> Section | None:
 LEAD = (
     "PyTorch takes memory from the driver in segments and cuts blocks from them. The largest free block is "
     "the largest request that needs no new segment; only whole free segments can go back to the driver "
-    "(torch.cuda.empty_cache); the rest is pinned by what lives beside it."
+    "(torch.cuda.empty_cache); the rest is pinned by live blocks in the same segment."
 )
 
 

@@ -14,7 +14,7 @@ from memlens.render.report.holders import TOP
 
 
 def page_of(trace: Trace, name: str, *, index: int | None = None, top: int = TOP) -> Page:
-    """Everything that is to be said of `trace`; `index` is another moment to look at than the peak."""
+    """The page of `trace`; `index` is the event to look at, by default the peak."""
     seen = explain_trace(trace, index) if holds_allocations(trace) else None
     assumptions = seen.prediction.assumptions if seen and seen.prediction else trace.assumptions
     head = Head("empty", "This record holds no memory: no allocation and no reading", "warn")
@@ -36,7 +36,7 @@ def _joined(head: Head, run: Head) -> Head:
 
 
 def _renamed(sections: list[Section]) -> list[Section]:
-    """No key twice on a page, where memray's captures have both: keys are what links lead to."""
+    """Make keys unique: links lead to them, and a memray capture has sections of both kinds."""
     seen: dict[str, int] = {}
     found = []
     for section in sections:
@@ -65,7 +65,7 @@ def _moved(size: int) -> Cell:
 
 PREDICTED = (
     "Nothing was run on a GPU: PyTorch's operators ran on shapes, and its allocator was simulated. The range "
-    "beside the peak is what the assumptions above add up to; what is not assumed there is not in the range. "
+    "next to the peak is the sum of the assumptions above; what is not assumed there is not in the range. "
     "The loop is the one that was predicted: one that keeps more needs more."
 )
 MEMRAY = (

@@ -1,4 +1,4 @@
-"""The whole of reserved memory by address, as rows of equal bytes: what lies where, and what lies free."""
+"""All reserved memory by address, as rows of equal bytes: which pieces are used, and for what."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def strip(trace: Trace, index: int) -> tuple[Strip | None, list[SegmentView]]:
     note = (
         f"{format_count(len(segments))} segments, {format_bytes(whole)}, each row {format_bytes(row_bytes)}: "
         "the large pool's first, the largest first, then the small pool's. Pieces thinner than the drawing "
-        "are drawn with the colour of the largest beside them."
+        "are drawn with the colour of the largest next to them."
     )
-    return Strip("What lies where", rows, [*legend, (FREE, "reserved, unused")], note), segments
+    return Strip("What is where", rows, [*legend, (FREE, "reserved, unused")], note), segments
 
 
 def _pieces(segments: Iterable[SegmentView], kinds: dict[int, str]) -> Iterator[Piece]:
