@@ -109,7 +109,7 @@ def measure(run: Program, gpu: str) -> dict[str, Any]:
             "max_allocated_bytes": sim.allocator.max_allocated_bytes,
             "max_reserved_bytes": sim.allocator.max_reserved_bytes,
         }
-    return figures | {"allocations": len(sim.trace.allocations)}
+    return figures | {"allocations": len(sim.trace.allocations())}
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ def test_replay_places_every_allocation() -> None:
     placed = replay(trace(19, 4, then_free=(0,)))
     placed.check()
     assert [event.bytes for event in placed.events if isinstance(event, SegmentAlloc)] == [20 * MIB, 20 * MIB]
-    first = placed.allocations[0]
+    first = placed.allocations()[0]
     assert (first.bytes, first.requested) == (20 * MIB, 19 * MIB)
     assert placed.timeline().peak_reserved_bytes == 40 * MIB
 
@@ -57,7 +57,7 @@ def test_a_replayed_trace_verifies() -> None:
     """The allocator agrees with itself, and notices one address or one segment that is wrong."""
     placed = replay(trace(4, 0.1, 12, 4, then_free=(0, 2)))
     assert verify(placed).agrees
-    placed.allocations[3].address = 512
+    placed.allocations()[3].address = 512
     assert verify(placed).address_mismatches == 1
     segment = next(event for event in placed.events if isinstance(event, SegmentAlloc))
     segment.bytes *= 2
@@ -94,7 +94,7 @@ def test_a_rest_at_the_start_is_found_from_what_follows() -> None:
     )
     checked = verify(recording)
     assert checked.agrees
-    assert checked.trace.allocations[1].bytes == 4 * MIB + MIB // 2
+    assert checked.trace.allocations()[1].bytes == 4 * MIB + MIB // 2
 
 
 def test_a_fragmented_device_is_told_from_a_full_one() -> None:

@@ -88,7 +88,7 @@ def test_a_recording_from_the_start() -> None:
     assert trace.metadata["complete"]
     kinds = [type(item) for item in trace.events]
     assert kinds == [SegmentAlloc, Alloc, Alloc, Free]
-    first, second = trace.allocations.values()
+    first, second = trace.allocations().values()
     assert (first.bytes, first.requested, first.address, first.time_us) == (4 * MIB, 4 * MIB, BASE, 5)
     assert (second.bytes, second.requested) == (1024, 1000)
     assert (first.site.where, first.site.operator, first.site.function) == ("net.py:7", "mm", "forward")

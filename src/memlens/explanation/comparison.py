@@ -168,8 +168,8 @@ def _phases(a: Trace, b: Trace) -> Iterator[Difference]:
     for trace in (a, b):
         timeline, peaks = trace.timeline(), dict[str, int]()
         for mark, start, end in trace.phases():
-            key = f"{mark.name}, step {mark.step}" if mark.step else mark.name
-            peaks[key] = max(peaks.get(key, 0), timeline.peak_between(start, end)[0])
+            peak = timeline.peak_between(start, end)[0]
+            peaks[mark.title] = max(peaks.get(mark.title, 0), peak)
         found.append(peaks)
     for key in dict.fromkeys((*found[0], *found[1])):
         yield Difference("phase", key, found[0].get(key), found[1].get(key))

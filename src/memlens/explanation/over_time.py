@@ -95,15 +95,8 @@ def phases_of(trace: Trace) -> list[tuple[Mark, int, int]]:
 
 def phase_at(trace: Trace, index: int) -> str:
     """`backward, step 2`: the phase that event number `index` falls in; empty where none is known."""
-    found = next((mark for mark, start, end in phases_of(trace) if start <= index < end), None)
-    return named(found) if found else ""
-
-
-def named(mark: Mark) -> str:
-    """`backward, step 2`; a mark that is itself called step is `step 2`."""
-    if not mark.step:
-        return mark.name
-    return f"step {mark.step}" if mark.name == "step" else f"{mark.name}, step {mark.step}"
+    titles = (mark.title for mark, start, end in phases_of(trace) if start <= index < end)
+    return next(titles, "")
 
 
 def place_of(mark: Mark, places: Sequence[int]) -> int:

@@ -109,6 +109,22 @@ class Mark:
     step: int = 0
     time_us: int = 0
 
+    @property
+    def title(self) -> str:
+        """The phase as people name it; a mark that is itself called step is `step 2`.
+
+        >>> Mark("backward", 0, step=2).title, Mark("step", 0, step=2).title, Mark("build", 0).title
+        ('backward, step 2', 'step 2', 'build')
+        """
+        if not self.step:
+            return self.name
+        return f"step {self.step}" if self.name == "step" else f"{self.name}, step {self.step}"
+
+    @property
+    def short_title(self) -> str:
+        """`backward 2`: the same where there is little room."""
+        return f"{self.name} {self.step}" if self.step else self.name
+
 
 @dataclass(slots=True, eq=True)
 class Span:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 from memlens.model.assumption import Assumption
@@ -78,9 +77,8 @@ class Trace:
         moment = self.timeline().peak_index if index is None else index
         return breakdown_at(self.events, moment, self.baseline_allocated_bytes)
 
-    @cached_property
     def allocations(self) -> dict[int, Alloc]:
-        """Every allocation by its id."""
+        """Every allocation by its id. Built at each call, since `events` may have grown since the last."""
         return {event.id: event for event in self.events if isinstance(event, Alloc)}
 
     def phases(self) -> Iterator[tuple[Mark, int, int]]:
@@ -93,12 +91,12 @@ class Trace:
 
     def mark_at(self, index: int) -> Mark | None:
         """The mark that holds at event number `index`."""
-        found = None
+        current = None
         for mark in self.marks:
             if mark.index > index:
                 break
-            found = mark
-        return found
+            current = mark
+        return current
 
     def check(self) -> None:
         """Prove that sums close; raises AssertionError with the event that breaks them.

@@ -106,6 +106,7 @@ def _phases(axes: Any, trace: Trace, xs: list[float], places: Sequence[int], ori
             continue
         axes.axvline(x, color="#555555", linewidth=0.6, linestyle=":")
         if length >= room:
-            said, place = f"{mark.name} {mark.step or ''}".strip(), (x, 1)
             style = {"fontsize": 8, "color": "#555555"}
-            axes.annotate(said, place, (2, 3), ("data", "axes fraction"), "offset points", **style)
+            axes.annotate(
+                mark.short_title, (x, 1), (2, 3), ("data", "axes fraction"), "offset points", **style
+            )

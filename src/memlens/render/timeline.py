@@ -139,7 +139,7 @@ def _phases(trace: Trace, window: Window, margin: int) -> Iterable[str]:
         place = place_of(mark, places)
         if not window.start_us <= place <= window.end_us:
             continue
-        column, text = window.column(place), f"└{mark.name}{f' {mark.step}' if mark.step else ''}"
+        column, text = window.column(place), f"└{mark.short_title}"
         around = slice(max(column - 1, 0), column + len(text) + 1)
         if column + len(text) > window.columns or set(cells[around]) != {" "}:
             hidden += 1

@@ -17,7 +17,6 @@ from memlens.explanation.over_time import (
     Axis,
     Series,
     course,
-    named,
     phases_of,
     pick,
     place_of,
@@ -143,7 +142,7 @@ def phase_names(trace: Trace, indices: Sequence[int]) -> list[str]:
     """The phase of each event in `indices`; nothing at all in a trace without."""
     found = phases_of(trace)
     starts = [start for _, start, _ in found]
-    names = ["", *(named(mark) for mark, _, _ in found)]
+    names = ["", *(mark.title for mark, _, _ in found)]
     return [names[bisect_right(starts, index)] for index in indices] if found else []
 
 
@@ -152,9 +151,7 @@ def bands(trace: Trace, places: Sequence[int]) -> list[Band]:
     stretches: list[Band] = []
     for mark, _, end in phases_of(trace)[:MARKS]:
         last = places[min(end, len(places) - 1)]
-        stretches.append(
-            {"from": place_of(mark, places), "to": last, "text": f"{mark.name} {mark.step or ''}".strip()}
-        )
+        stretches.append({"from": place_of(mark, places), "to": last, "text": mark.short_title})
     return stretches
 
 
