@@ -1,4 +1,4 @@
-"""Pytorch-Memory-Utils' name; `gpu_mem_track` itself is this, too, for scripts that are not to be changed."""
+"""Pytorch-Memory-Utils' name; `gpu_mem_track` itself is this, too, for scripts that stay unchanged."""
 
 from memlens.integrations.tracker import MemTracker
 

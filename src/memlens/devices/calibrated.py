@@ -22,7 +22,7 @@ VARIABLE = "MEMLENS_CONFIG_DIR"
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One card's own figures; None where its driver would not tell.
+    """One card's own figures; None where the driver does not report it.
 
     `context_bytes` is what the process holds outside PyTorch's allocator: after the first allocation, after a
     training step, after steps of every kind of layer.
@@ -55,7 +55,7 @@ class Calibration:
 
 
 def config_dir() -> Path:
-    """Where users' settings lie on this system; $MEMLENS_CONFIG_DIR comes first."""
+    """The folder of a user's settings on this system; $MEMLENS_CONFIG_DIR comes first."""
     if given := os.environ.get(VARIABLE):
         return Path(given)
     if sys.platform == "win32":

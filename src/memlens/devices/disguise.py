@@ -1,4 +1,4 @@
-"""Where a tensor without data says that it is: a simulation puts its own answer here while it runs."""
+"""The device that a tensor without data reports: a simulation puts its own answer here while it runs."""
 
 from __future__ import annotations
 

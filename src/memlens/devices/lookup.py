@@ -72,7 +72,7 @@ def _tokens_of(gpu: Gpu) -> frozenset[str]:
 
 
 def _candidates(wanted: frozenset[str]) -> list[Gpu]:
-    """The cards of which every wanted word is true, those with the fewest unasked qualifiers.
+    """The cards whose names have every wanted word, those with the fewest unasked qualifiers.
 
     "4090" is the desktop card although the laptop's is called so too, and "4070" is not a "4070 Ti".
     """

@@ -58,7 +58,7 @@ def show(records: Sequence[tuple[str, Trace]], backend: str, **options: Any) -> 
 
 
 def _missing(error: ImportError) -> MemlensError:
-    """Absent and broken are two things: the second says what matplotlib itself says."""
+    """The error where matplotlib is not installed; a broken one gives its own message."""
     if isinstance(error, ModuleNotFoundError) and error.name == "matplotlib":
         return MissingExtra("matplotlib", "plot", "a picture")
     return MemlensError(f"matplotlib is installed, but fails: {error}", hint="reinstall matplotlib")

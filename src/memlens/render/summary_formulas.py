@@ -1,4 +1,4 @@
-"""How every number of a `Summary` comes about, as text."""
+"""How every number of a `Summary` is computed, as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WHAT = {"params": "params", "macs": "mult-adds", "output": "output", "kept": "k
 
 
 def to_formulas(summary: Summary, width: int | None = None) -> str:
-    """How every number of every row comes about, a block a row, then the totals."""
+    """How every number of every row is computed, a block a row, then the totals."""
     blocks = []
     for row in summary.rows:
         if row.formulas:

@@ -57,7 +57,7 @@ def _size(size: int) -> str:
 
 
 def columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    """Rows of cells, padded so that they stand below each other."""
+    """Rows of cells, padded so that their columns align."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     for row in rows:
         joined = " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

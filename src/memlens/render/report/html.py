@@ -39,7 +39,7 @@ def to_html(trace: Trace, name: str, **options: Any) -> str:
 
 
 def as_json(value: Any) -> str:
-    r"""JSON that can stand inside <script>: nothing in it ends the element or begins another.
+    r"""JSON that is safe inside <script>: nothing in it ends the element or begins another.
 
     >>> print(as_json("</script>"))
     "\u003c/script\u003e"
@@ -84,7 +84,7 @@ def _library() -> str:
 
 
 def _missing(error: ImportError) -> MemlensError:
-    """Absent and broken are two things: the second says what the library itself says."""
+    """The error for a library that is not installed; a broken one gives its own message."""
     if isinstance(error, ModuleNotFoundError) and error.name in (*_NEEDS, "markupsafe"):
         return MissingExtra(str(error.name), "report", "an HTML page")
     return MemlensError(f"a library of the page fails: {error}", hint="pip install 'memlens[report]'")
