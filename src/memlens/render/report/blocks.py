@@ -120,7 +120,7 @@ def words(text: str, tip: str = "", colour: str = "") -> Cell:
 def ranked(
     title: str, first: str, sums: Iterable[tuple[str, int, int]], top: int, empty: str = "", note: str = ""
 ) -> Table:
-    """Who holds how much, the largest first: (name, bytes, allocations); all others are one row: sums close."""
+    """Who holds how much, the largest first: (name, bytes, allocations). Others are one row: sums close."""
     rows = sorted(sums, key=lambda row: -row[1])
     whole = sum(size for _, size, _ in rows)
     shown = [(place(name or empty), size, number) for name, size, number in rows[:top]]
