@@ -82,10 +82,10 @@ def from_environment(environ: Mapping[str, str]) -> AllocatorConfig:
     >>> from_environment({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}).expandable_segments
     True
     """
-    found = [(name, environ[name]) for name in ENVIRONMENT if environ.get(name)]
-    if not found:
+    variables = [(name, environ[name]) for name in ENVIRONMENT if environ.get(name)]
+    if not variables:
         return AllocatorConfig()
-    (name, text), *others = found
+    (name, text), *others = variables
     try:
         config = parse_config(text)
     except UsageError as error:
@@ -104,18 +104,18 @@ def from_snapshot(settings: Mapping[str, Any]) -> AllocatorConfig:
         config = parse_config(str(settings.get("PYTORCH_CUDA_ALLOC_CONF") or ""))
     except UsageError as error:
         config = AllocatorConfig(notes=(f"PYTORCH_CUDA_ALLOC_CONF was not understood: {error.message}",))
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if isinstance(settings.get("expandable_segments"), bool):
-        found["expandable_segments"] = settings["expandable_segments"]
+        changes["expandable_segments"] = settings["expandable_segments"]
     limit = settings.get("max_split_size")
     if isinstance(limit, int):
-        found["max_split_bytes"] = limit if limit > 0 else None
+        changes["max_split_bytes"] = limit if limit > 0 else None
     divisions = settings.get("roundup_power2_divisions")
     if isinstance(divisions, dict) and len(divisions) == ROUNDUP_INTERVALS:
         table = tuple(divisions.values())
         if all(isinstance(count, int) and 0 <= count <= 64 for count in table):
-            found["roundup_power2_divisions"] = table
-    return replace(config, **found)
+            changes["roundup_power2_divisions"] = table
+    return replace(config, **changes)
 
 
 def to_snapshot(config: AllocatorConfig) -> dict[str, Any]:
@@ -144,16 +144,16 @@ def _split(text: str) -> list[tuple[str, str]]:
             f"allocator settings {text!r}: a bracket is not closed",
             hint="lists are written as roundup_power2_divisions:[256:1,512:2,>:4]",
         )
-    found = []
+    settings = []
     for pair in pairs:
         key, colon, value = ("".join(part.split()) for part in pair.partition(":"))
         if colon and value:
-            found.append((key, value))
+            settings.append((key, value))
         elif key in _READERS or key in _IGNORED:
             raise UsageError(f"allocator setting {key} has no value", hint=f"write {key}:VALUE")
         elif key:
             raise _unknown_key(key)
-    return found
+    return settings
 
 
 def _unknown_key(key: str) -> UsageError:

@@ -125,7 +125,7 @@ def _tile(
     """Make a segment and cut it into `pieces` and the free blocks between them."""
     segment = allocator.segments[address] = Segment(address, end - address, pool, grows)
     segment.head = Block(address, end - address, segment, pool, FREE)
-    found: dict[int, Block] = {}
+    placed: dict[int, Block] = {}
     block: Block | None = segment.head
     for piece in pieces:
         if block is None or piece.start < block.address:
@@ -142,12 +142,12 @@ def _tile(
             block.state, block.requested = USED, piece.alloc.requested or piece.alloc.bytes
             for statistics in (allocator.statistics, pool.statistics):
                 statistics.malloc(block.size, block.requested)
-            found[piece.alloc.id] = block
+            placed[piece.alloc.id] = block
         block = rest
     if block is not None:
         pool.add(block)
     _count_splits(allocator, segment)
-    return found
+    return placed
 
 
 def _count_splits(allocator: CachingAllocator, segment: Segment) -> None:

@@ -116,7 +116,7 @@ class CachingAllocator(AllocatorState):
 
     def stats(self) -> dict[str, int]:
         """The figures under the keys of `torch.cuda.memory_stats()`."""
-        found = {
+        figures = {
             "max_split_size": -1 if self.config.max_split_bytes is None else self.config.max_split_bytes,
             "num_alloc_retries": self.retries,
             "num_device_alloc": self.device_allocs,
@@ -129,10 +129,10 @@ class CachingAllocator(AllocatorState):
             "small_pool": self.small_statistics,
         }
         for name, statistics in pools.items():
-            found.update(statistics.items(name))
-        found.update(self.oversize_allocations.items("oversize_allocations"))
-        found.update(self.oversize_segments.items("oversize_segments"))
-        return dict(sorted(found.items()))
+            figures.update(statistics.items(name))
+        figures.update(self.oversize_allocations.items("oversize_allocations"))
+        figures.update(self.oversize_segments.items("oversize_segments"))
+        return dict(sorted(figures.items()))
 
     def snapshot_segments(self) -> list[SegmentView]:
         """Every segment with the blocks that tile it, by address."""

@@ -109,9 +109,9 @@ def _read(entry: dict[str, Any]) -> Calibration:
     )
 
 
-def save_calibration(found: Calibration) -> Path:
+def save_calibration(calibration: Calibration) -> Path:
     """Save a card's figures, and keep those of other cards; returns the file."""
-    cards = {**load_calibrations(), found.name: found}
+    cards = {**load_calibrations(), calibration.name: calibration}
     path = calibration_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(
@@ -125,8 +125,8 @@ def save_calibration(found: Calibration) -> Path:
 
 def calibrated(gpu: Gpu) -> Gpu:
     """The card with its own figures where it was calibrated, else as it is."""
-    for found in load_calibrations().values():
-        same_size = abs(found.memory_bytes - gpu.memory_bytes) <= gpu.memory_bytes // 20
-        if (found.name == gpu.name or gpu.name.startswith(f"{found.name} ")) and same_size:
-            return found.apply(gpu)
+    for card in load_calibrations().values():
+        same_size = abs(card.memory_bytes - gpu.memory_bytes) <= gpu.memory_bytes // 20
+        if (card.name == gpu.name or gpu.name.startswith(f"{card.name} ")) and same_size:
+            return card.apply(gpu)
     return gpu

@@ -109,12 +109,12 @@ def find_gpu(name: str) -> Gpu:
     """
     wanted = name_tokens(name)
     says_which = any(not word.endswith("gb") for word in wanted)
-    found = sorted(_candidates(wanted), key=lambda gpu: gpu.memory_bytes) if says_which else []
-    if not found:
+    candidates = sorted(_candidates(wanted), key=lambda gpu: gpu.memory_bytes) if says_which else []
+    if not candidates:
         raise UsageError(f"memlens knows no GPU called {name!r}", hint=_nearest(name))
-    gpu = found[0]
-    if len({other.nominal_gb for other in found}) > 1:
-        others = [other.name for other in found[1:] if other.nominal_gb != gpu.nominal_gb]
+    gpu = candidates[0]
+    if len({other.nominal_gb for other in candidates}) > 1:
+        others = [other.name for other in candidates[1:] if other.nominal_gb != gpu.nominal_gb]
         names = ", ".join([gpu.name, *others[:-1]])
         note = f"{name!r} fits {names} and {others[-1]}; the smallest memory was taken"
         gpu = replace(gpu, note=note)

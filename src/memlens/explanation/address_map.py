@@ -48,25 +48,25 @@ def layout(trace: Trace, index: int) -> list[SegmentView]:
 
 
 def _settings(trace: Trace) -> dict[str, object]:
-    found: dict[str, object] = trace.metadata.get("allocator_settings") or {}
-    return found
+    settings: dict[str, object] = trace.metadata.get("allocator_settings") or {}
+    return settings
 
 
 def _joined(ranges: SegmentRanges, expandable: bool) -> list[SegmentAlloc]:
     """Ranges by address; those of one expandable segment joined."""
-    found: list[SegmentAlloc] = []
+    joined: list[SegmentAlloc] = []
     for held in sorted(ranges.values(), key=lambda held: held.address):
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if (
             expandable
             and last is not None
             and last.address + last.bytes == held.address
             and (last.stream, last.small) == (held.stream, held.small)
         ):
-            found[-1] = SegmentAlloc(last.address, last.bytes + held.bytes, last.stream, last.small)
+            joined[-1] = SegmentAlloc(last.address, last.bytes + held.bytes, last.stream, last.small)
         else:
-            found.append(held)
-    return found
+            joined.append(held)
+    return joined
 
 
 def _tiles(held: SegmentAlloc, allocs: Iterable[Alloc]) -> Iterable[BlockView]:

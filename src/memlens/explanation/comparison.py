@@ -132,9 +132,9 @@ def _has_allocations(trace: Trace) -> bool:
 
 
 def _totals(a: Trace, b: Trace) -> Iterator[Difference]:
-    found = [_peaks(trace) if _has_allocations(trace) else {} for trace in (a, b)]
-    for key in dict.fromkeys((*found[0], *found[1])):
-        yield Difference("total", key, found[0].get(key), found[1].get(key))
+    peaks = [_peaks(trace) if _has_allocations(trace) else {} for trace in (a, b)]
+    for key in dict.fromkeys((*peaks[0], *peaks[1])):
+        yield Difference("total", key, peaks[0].get(key), peaks[1].get(key))
 
 
 def _peaks(trace: Trace) -> dict[str, int]:
@@ -152,9 +152,9 @@ def _peaks(trace: Trace) -> dict[str, int]:
 def _sampled(a: Trace, b: Trace) -> Iterator[Difference]:
     """Peaks of processes, over all of a record's processes at the same moment."""
     for figure, (_, words) in FIGURES.items():
-        found = [_peak(trace, figure) for trace in (a, b)]
-        if found != [None, None]:
-            yield Difference("total", f"peak {words}", found[0], found[1])
+        peaks = [_peak(trace, figure) for trace in (a, b)]
+        if peaks != [None, None]:
+            yield Difference("total", f"peak {words}", peaks[0], peaks[1])
 
 
 def _peak(trace: Trace, figure: str) -> int | None:
@@ -164,27 +164,27 @@ def _peak(trace: Trace, figure: str) -> int | None:
 
 def _phases(a: Trace, b: Trace) -> Iterator[Difference]:
     """The highest of each phase of each step: `backward, step 2`."""
-    found = []
+    both = []
     for trace in (a, b):
         timeline, peaks = trace.timeline(), dict[str, int]()
         for mark, start, end in trace.phases():
             peak = timeline.peak_between(start, end)[0]
             peaks[mark.title] = max(peaks.get(mark.title, 0), peak)
-        found.append(peaks)
-    for key in dict.fromkeys((*found[0], *found[1])):
-        yield Difference("phase", key, found[0].get(key), found[1].get(key))
+        both.append(peaks)
+    for key in dict.fromkeys((*both[0], *both[1])):
+        yield Difference("phase", key, both[0].get(key), both[1].get(key))
 
 
 def _holders(a: Trace, b: Trace) -> Iterator[Difference]:
     """Who holds memory at each record's own peak."""
     at_peak = a.breakdown(), b.breakdown()
     for kind, key in _KEYS.items():
-        found = [held_by(breakdown, key) for breakdown in at_peak]
-        if kind == "module" and not (set(found[0]) - {""} and set(found[1]) - {""}):
+        held = [held_by(breakdown, key) for breakdown in at_peak]
+        if kind == "module" and not (set(held[0]) - {""} and set(held[1]) - {""}):
             continue  # a record that knows no modules would only show that
-        for name in dict.fromkeys((*found[0], *found[1])):
-            a_bytes, a_count = found[0].get(name, (None, 0))
-            b_bytes, b_count = found[1].get(name, (None, 0))
+        for name in dict.fromkeys((*held[0], *held[1])):
+            a_bytes, a_count = held[0].get(name, (None, 0))
+            b_bytes, b_count = held[1].get(name, (None, 0))
             reason = reason_of(kind, name, (a_bytes, a_count), (b_bytes, b_count), (a, b))
             yield Difference(kind, name or "(no module)", a_bytes, b_bytes, a_count, b_count, reason)
 

@@ -56,13 +56,13 @@ def copied(trace: Trace) -> Copied | None:
     for event in trace.events:
         if isinstance(event, Sample) and event.pss_bytes is not None and event.rss_bytes is not None:
             ticks.setdefault(event.time_us, {})[event.pid] = event.rss_bytes, event.pss_bytes
-    found = [
+    copies = [
         Copied(names[parent], len(workers), size)
         for parent, children in forked.items()
         for workers, size in [_unshared(parent, children, ticks)]
         if size
     ]
-    return max(found, key=lambda each: each.bytes, default=None)
+    return max(copies, key=lambda each: each.bytes, default=None)
 
 
 def _unshared(

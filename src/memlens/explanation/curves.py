@@ -88,9 +88,9 @@ def curves(trace: Trace, figure: str = "rss") -> list[Curve]:
         curve.times_us.append(event.time_us)
         curve.bytes.append(size)
         curve.ended_us = max(curve.ended_us, event.time_us)
-    found = [curve for life in lives.values() for curve in life if curve.bytes]
-    found.sort(key=lambda curve: (curve.parent is not None, curve.started_us, curve.pid))
-    return found
+    living = [curve for life in lives.values() for curve in life if curve.bytes]
+    living.sort(key=lambda curve: (curve.parent is not None, curve.started_us, curve.pid))
+    return living
 
 
 def _empty_curve(process: Process, trace: Trace, figure: str) -> Curve:
@@ -150,9 +150,9 @@ def _extent(parts: list[Curve]) -> tuple[int, int]:
 
 def shown(trace: Trace, figure: str = "rss") -> list[Curve]:
     """The curves to draw: each process's, or their sum alone where the recording asked for that (-C)."""
-    found = curves(trace, figure)
-    if trace.metadata.get("include_children") and len(found) > 1:
-        whole = total(found)
-        whole.name = f"{found[0].name} and {len(found) - 1} children"
+    each = curves(trace, figure)
+    if trace.metadata.get("include_children") and len(each) > 1:
+        whole = total(each)
+        whole.name = f"{each[0].name} and {len(each) - 1} children"
         return [whole]
-    return found
+    return each

@@ -118,9 +118,11 @@ def rounds(trace: Trace) -> tuple[str, list[int]]:
             loop.inside = loop.inside or depth >= called
             if depth < called < len(stack):
                 loop.busy.add(len(loop.returns) - 1)
-    found = [(loop.depth, *_regular(function, loop)) for function, loop in loops.items() if not loop.inside]
+    candidates = [
+        (loop.depth, *_regular(function, loop)) for function, loop in loops.items() if not loop.inside
+    ]
     least = SPAN * len(trace.events)
-    long = [each for each in found if len(each[2]) >= LEAST and each[2][-1] - each[2][0] >= least]
+    long = [each for each in candidates if len(each[2]) >= LEAST and each[2][-1] - each[2][0] >= least]
     _, name, starts = min(long, key=lambda each: each[0], default=(0, "", []))
     return name, starts
 
@@ -130,14 +132,14 @@ def _functions(site: Site) -> tuple[list[tuple[Function, int]], int]:
 
     And the place of the first that a module called, the number of functions where none was.
     """
-    found: dict[Function, int] = {}
+    lines: dict[Function, int] = {}
     called = None
     for frame in reversed(site.frames):
         if frame.file.endswith(".py") or frame.file.startswith("<"):
             if called is None and frame.function == MODULE_CALL:
-                called = len(found)
-            found.setdefault((frame.file, frame.function), frame.line)
-    return list(found.items()), len(found) if called is None else called
+                called = len(lines)
+            lines.setdefault((frame.file, frame.function), frame.line)
+    return list(lines.items()), len(lines) if called is None else called
 
 
 def _regular(function: Function, loop: _Loop) -> tuple[str, list[int]]:

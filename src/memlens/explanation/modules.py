@@ -74,14 +74,14 @@ def forwards(frames: tuple[Frame, ...]) -> list[Frame]:
     A forward counts where `Module._call_impl` called it, decorators between or not: an autograd function's
     `forward` is none.
     """
-    found, called = [], False
+    calls, called = [], False
     for frame in reversed(frames):
         if frame.function in _CALLS and frame.file.replace("\\", "/").endswith("nn/modules/module.py"):
             called = True
         elif called and frame.function == "forward":
-            found.append(frame)
+            calls.append(frame)
             called = False
-    return found
+    return calls
 
 
 def _short(file: str) -> str:

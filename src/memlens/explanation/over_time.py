@@ -2,8 +2,8 @@
 
 >>> from memlens.model import Alloc, Category, Free, Trace
 >>> trace = Trace("predicted", [Alloc(1, 512, Category.INPUT), Alloc(2, 1024), Free(1)])
->>> found = course(trace)
->>> list(found.allocated), list(found.categories[Category.INPUT]), found.axis.unit
+>>> series = course(trace)
+>>> list(series.allocated), list(series.categories[Category.INPUT]), series.axis.unit
 ([512, 1536, 1024], [512, 512, 0], 'events')
 """
 
@@ -161,7 +161,7 @@ def _categories(trace: Trace, indices: Sequence[int]) -> dict[Category, array[in
     """Bytes of every category that ever held any, after each of the events `indices`."""
     held = dict.fromkeys(Category, 0)
     held[Category.UNKNOWN] = trace.baseline_allocated_bytes
-    found: dict[Category, array[int]] = {category: array("q") for category in Category}
+    curves: dict[Category, array[int]] = {category: array("q") for category in Category}
     live: dict[int, Alloc] = {}
     wanted = iter(indices)
     due = next(wanted, -1)
@@ -173,10 +173,10 @@ def _categories(trace: Trace, indices: Sequence[int]) -> dict[Category, array[in
             freed = live.pop(event.id)
             held[freed.category] -= freed.bytes
         if number == due:
-            for category, sizes in found.items():
+            for category, sizes in curves.items():
                 sizes.append(held[category])
             due = next(wanted, -1)
-    return {category: sizes for category, sizes in found.items() if any(sizes)}
+    return {category: sizes for category, sizes in curves.items() if any(sizes)}
 
 
 def is_sampled(trace: Trace) -> bool:

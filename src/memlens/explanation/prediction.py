@@ -125,7 +125,7 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """The contract `memlens.prediction/1`, ready for json."""
         device = self.device
-        found: dict[str, Any] = {
+        contract: dict[str, Any] = {
             "schema": SCHEMA,
             "target": self.target,
             "scenario": self.scenario,
@@ -148,8 +148,8 @@ class Prediction:
             "torch": self.torch,
         }
         if self.fits is None:
-            found["cards"] = [{**to_dict(card), "fits": card.fits} for card in self.cards]
-        return found
+            contract["cards"] = [{**to_dict(card), "fits": card.fits} for card in self.cards]
+        return contract
 
     def __str__(self) -> str:
         return f"{self.target}: {verdict(self)}"
@@ -235,13 +235,13 @@ def context_assumption(device: Device | None) -> list[Assumption]:
 
 def breakdown_at_peak(trace: Trace, timeline: Timeline, index: int) -> dict[Category, int]:
     """Bytes of every category of the contract at event number `index`; they add up to the process."""
-    found: dict[Category, int] = dict.fromkeys(_KEYS, 0)
+    sizes: dict[Category, int] = dict.fromkeys(_KEYS, 0)
     for category, size in trace.breakdown(index).by_category().items():
-        found[Category.TEMPORARY if category is Category.UNKNOWN else category] += size
+        sizes[Category.TEMPORARY if category is Category.UNKNOWN else category] += size
     if timeline.reserved and index >= 0:
-        found[Category.FRAGMENTATION] = timeline.reserved[index] - timeline.allocated[index]
-    found[Category.CONTEXT] = trace.device.context_bytes[1] if trace.device else 0
-    return found
+        sizes[Category.FRAGMENTATION] = timeline.reserved[index] - timeline.allocated[index]
+    sizes[Category.CONTEXT] = trace.device.context_bytes[1] if trace.device else 0
+    return sizes
 
 
 def build_steps(trace: Trace, timeline: Timeline) -> tuple[Step, ...]:
@@ -254,7 +254,7 @@ def build_steps(trace: Trace, timeline: Timeline) -> tuple[Step, ...]:
 
 
 def _step(number: int, phases: dict[str, list[tuple[int, int]]], timeline: Timeline) -> Step:
-    spans = [span for found in phases.values() for span in found]
+    spans = [span for ranges in phases.values() for span in ranges]
     start, end = min(s for s, _ in spans), max(e for _, e in spans)
     peaks = {
         name: max((timeline.peak_between(*span)[0] for span in phases[name]), default=None)

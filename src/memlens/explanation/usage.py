@@ -43,9 +43,9 @@ class Usage:
     def to_dict(self) -> dict[str, Any]:
         """For JSON: schema `memlens.usage/1`, sizes in bytes, times in seconds."""
 
-        def peaks(found: dict[str, ProcessPeak]) -> dict[str, Any]:
+        def peaks(known: dict[str, ProcessPeak]) -> dict[str, Any]:
             return {
-                f"peak_{figure}_bytes": found[figure].bytes if figure in found else None for figure in FIGURES
+                f"peak_{figure}_bytes": known[figure].bytes if figure in known else None for figure in FIGURES
             }
 
         return {
@@ -83,19 +83,19 @@ def usage(trace: Trace) -> Usage:
     """
     by_figure = {figure: curves(trace, figure) for figure in FIGURES}
     processes = by_figure["rss"]
-    known = processes or [curve for found in by_figure.values() for curve in found]
+    known = processes or [curve for parts in by_figure.values() for curve in parts]
     lives: list[Process | Curve] = [*trace.processes, *known]
     started = min((life.started_us for life in lives), default=0)
     ended = max((life.ended_us or 0 for life in lives), default=started)
     first = known[0].pid if known else 0
     largest = trace.metadata.get("largest_process_bytes") or 0
     program, whole = {}, {}
-    for figure, found in by_figure.items():
-        own = [curve for curve in found if curve.pid == first]
+    for figure, parts in by_figure.items():
+        own = [curve for curve in parts if curve.pid == first]
         if own:
             program[figure] = _peak(own[0], started)
-        if found:
-            whole[figure] = _peak(total(found) if len(found) > 1 else found[0], started)
+        if parts:
+            whole[figure] = _peak(total(parts) if len(parts) > 1 else parts[0], started)
     if not known and (alone := unsampled(trace)):
         program["rss"] = whole["rss"] = ProcessPeak(alone[0].peak_bytes, None, 0)
     return Usage(

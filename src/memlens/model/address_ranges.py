@@ -19,12 +19,12 @@ def cut(ranges: SegmentRanges, address: int, size: int) -> SegmentAlloc | None:
     whole = ranges.get(address)
     if whole is not None and whole.bytes == size:
         return ranges.pop(address)
-    found = None
+    holder = None
     for start, held in list(ranges.items()):
         end = start + held.bytes
         if start < address + size and address < end:
-            found = ranges.pop(start)
+            holder = ranges.pop(start)
             for low, high in ((start, min(address, end)), (max(address + size, start), end)):
                 if low < high:
                     ranges[low] = SegmentAlloc(low, high - low, held.stream, held.small)
-    return found
+    return holder

@@ -112,12 +112,12 @@ def add_children(tables: Iterable[LineTable]) -> list[LineTable]:
     Occurrences and increments are summed; usage and peaks are the largest of any one process, as these were
     not all at the same time.
     """
-    found: dict[tuple[object, ...], LineTable] = {}
+    tables_by_key: dict[tuple[object, ...], LineTable] = {}
     for table in tables:
         key = table.file, table.function, table.first_line, table.backend
         one = replace(table, children=table.children or 1)
-        found[key] = _add(found[key], one) if key in found else one
-    return list(found.values())
+        tables_by_key[key] = _add(tables_by_key[key], one) if key in tables_by_key else one
+    return list(tables_by_key.values())
 
 
 def _add(a: LineTable, b: LineTable) -> LineTable:

@@ -28,8 +28,8 @@ def free_name(folder: Path = Path(), now: time.struct_time | None = None) -> Pat
 
 def records(folder: Path = Path()) -> list[Path]:
     """The records with default names, oldest first; others are named by whoever wants them."""
-    found = [path for path in folder.iterdir() if _DEFAULT_NAME.match(path.name)]
-    return sorted(found, key=lambda path: (stamp(path), path.name))
+    paths = [path for path in folder.iterdir() if _DEFAULT_NAME.match(path.name)]
+    return sorted(paths, key=lambda path: (stamp(path), path.name))
 
 
 def stamp(path: Path) -> str:
@@ -46,7 +46,7 @@ def when(path: Path) -> str:
 
 def resolve(words: tuple[str, ...] | list[str], folder: Path = Path()) -> list[Path]:
     """Files from names and indices (0 the oldest, -1 the newest); without any, the newest record."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for word in words or ["-1"]:
         path = folder / word
         if re.fullmatch(r"-?\d+", word) and not path.exists():
@@ -56,16 +56,16 @@ def resolve(words: tuple[str, ...] | list[str], folder: Path = Path()) -> list[P
                     f"there is no record number {word}: {len(known)} lie in {folder.resolve()}",
                     hint="memlens run PROGRAM makes one; memlens list numbers them",
                 )
-            found.append(known[int(word)])
+            paths.append(known[int(word)])
         elif path.is_file():
-            found.append(path)
+            paths.append(path)
         elif word.startswith("--"):
             raise UsageError(f"there is no option {word}", hint="the command's --help lists them")
         else:
             raise UsageError(
                 f"there is no record {word!r}", hint="memlens list shows those of this directory"
             )
-    return found
+    return paths
 
 
 def remove(paths: Iterable[Path], dry_run: bool, say: Callable[[str], object]) -> None:

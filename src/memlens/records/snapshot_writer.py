@@ -76,21 +76,21 @@ class _Stacks:
 
     def note(self, alloc: Alloc) -> str:
         key = id(alloc.site), alloc.category
-        found = self._notes.get(key)
-        if found is None:
-            found = self._notes[key] = note(alloc.category, alloc.site)
-        return found
+        text = self._notes.get(key)
+        if text is None:
+            text = self._notes[key] = note(alloc.category, alloc.site)
+        return text
 
     def frames(self, site: Site) -> list[dict[str, Any]]:
-        found = self._lists.get(id(site))
-        if found is None:
+        frames = self._lists.get(id(site))
+        if frames is None:
             stack: Sequence[tuple[str, int, str]] = site.frames
             if not stack and site.file:
                 stack = [(site.file, site.line, site.function)]
-            found = self._lists[id(site)] = [
+            frames = self._lists[id(site)] = [
                 {"name": name, "filename": file, "line": line} for file, line, name in stack
             ]
-        return found
+        return frames
 
 
 class _Events:
@@ -156,14 +156,14 @@ class _Events:
     def segments(self) -> list[dict[str, Any]]:
         """The state after the last event: every segment with the blocks that tile it."""
         allocs = sorted(self.live.values(), key=lambda alloc: alloc.address or 0)
-        found, first = [], 0
+        states, first = [], 0
         for segment in sorted(self.ranges.values(), key=lambda held: held.address):
             end, inside = segment.address + segment.bytes, []
             while first < len(allocs) and (allocs[first].address or 0) < end:
                 inside.append(allocs[first])
                 first += 1
             used = sum(alloc.bytes for alloc in inside)
-            found.append(
+            states.append(
                 {
                     "device": 0, "address": segment.address, "total_size": segment.bytes,
                     "allocated_size": used, "active_size": used,
@@ -173,7 +173,7 @@ class _Events:
                     "blocks": list(self._blocks(segment, inside)),
                 }
             )  # fmt: skip
-        return found
+        return states
 
     def _blocks(self, segment: SegmentAlloc, inside: list[Alloc]) -> Iterator[dict[str, Any]]:
         place = segment.address

@@ -33,14 +33,14 @@ class Stacks:
         """The site of a list of `{"name", "filename", "line"}`, innermost first."""
         if not frames:
             return NOWHERE
-        found = self._sites.get(id(frames))
-        if found is None:
+        site = self._sites.get(id(frames))
+        if site is None:
             stack = tuple([self._frames.get(id(frame)) or self._frame(frame) for frame in frames])
-            found = self._equal.get(stack)
-            if found is None:
-                found = self._equal[stack] = site_of(stack)
-            self._sites[id(frames)] = found
-        return found
+            site = self._equal.get(stack)
+            if site is None:
+                site = self._equal[stack] = site_of(stack)
+            self._sites[id(frames)] = site
+        return site
 
     def _frame(self, frame: dict[str, Any]) -> Frame:
         name, file, line = frame["name"], frame["filename"], frame["line"]

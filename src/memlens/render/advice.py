@@ -92,17 +92,18 @@ def verdict(row: Advised, memory_bytes: int) -> Text:
     return Text(answer, style=ANSWERS[answer])
 
 
-def together(found: Combination) -> Table:
+def together(combination: Combination) -> Table:
     """The changes of a combination, then what they need together."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column()
-    for part in found.what.split("; "):
+    for part in combination.what.split("; "):
         table.add_row(f"  + {part}")
-    alters = ", and alter the result of training" if found.changes_result else ""
-    needs = f"  need {format_bytes(found.process_bytes)}, {format_bytes(found.saves_bytes)} less{alters}"
-    table.add_row(Text(needs, style="bold green" if found.fits else "bold"))
-    if found.cost:
-        table.add_row(Text(f"  cost: {found.cost}", style="dim"))
+    alters = ", and alter the result of training" if combination.changes_result else ""
+    needs, less = format_bytes(combination.process_bytes), format_bytes(combination.saves_bytes)
+    answer = f"  need {needs}, {less} less{alters}"
+    table.add_row(Text(answer, style="bold green" if combination.fits else "bold"))
+    if combination.cost:
+        table.add_row(Text(f"  cost: {combination.cost}", style="dim"))
     return table
 
 
@@ -129,24 +130,25 @@ def refused(advice: Advice) -> Table:
     return table
 
 
-def batch_headline(advice: Advice, found: LargestBatch) -> Text:
+def batch_headline(advice: Advice, largest: LargestBatch) -> Text:
     """The largest batch in one or two lines."""
     device = advice.base.device
     article = "" if device.name.startswith("a ") else "the "
-    card, margin = article + short_name(device.name), format_bytes(found.margin_bytes)
-    if not found.batch_size or found.process_bytes is None:
+    card, margin = article + short_name(device.name), format_bytes(largest.margin_bytes)
+    if not largest.batch_size or largest.process_bytes is None:
         return Text(f"Not even one sample fits {card} with {margin} to spare", style="bold red")
-    text = Text(f"The largest batch on {card} is {found.batch_size:,}", style="bold green")
-    kept, needs = advice.base.peak.process_bytes, format_bytes(found.process_bytes)
-    if kept > found.process_bytes:  # with the margin to itself PyTorch caches more, as memlens predict shows
+    text = Text(f"The largest batch on {card} is {largest.batch_size:,}", style="bold green")
+    kept, needs = advice.base.peak.process_bytes, format_bytes(largest.process_bytes)
+    # with the margin to itself PyTorch caches more, as memlens predict shows
+    if kept > largest.process_bytes:
         text += Text(f": it fits into {needs}, {margin} less than the card has")
         grows = f"\n  on the whole card the process grows to {format_bytes(kept)}"
         text += Text(f"{grows}, what PyTorch keeps cached included", style="dim")
     else:
         text += Text(f": it needs {needs}, and {margin} stay free")
-    if found.capped:
+    if largest.capped:
         text += Text("\n  the search ended there, with room for more", style="dim")
-    elif found.next_process_bytes is not None:
-        more = format_bytes(found.next_process_bytes)
-        text += Text(f"\n  {found.batch_size + 1:,} would need {more}", style="dim")
+    elif largest.next_process_bytes is not None:
+        more = format_bytes(largest.next_process_bytes)
+        text += Text(f"\n  {largest.batch_size + 1:,} would need {more}", style="dim")
     return text

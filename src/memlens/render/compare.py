@@ -19,21 +19,23 @@ TITLES = {
 }
 
 
-def page(found: Comparison, *, top: int = 10, kinds: tuple[str, ...] = KINDS) -> RenderableType:
+def page(comparison: Comparison, *, top: int = 10, kinds: tuple[str, ...] = KINDS) -> RenderableType:
     """A table a kind; in each the `top` rows that differ most."""
-    head = Text(f"A: {found.a} ({found.a_origin})\nB: {found.b} ({found.b_origin})", style="bold")
+    head = Text(
+        f"A: {comparison.a} ({comparison.a_origin})\nB: {comparison.b} ({comparison.b_origin})", style="bold"
+    )
     parts: list[RenderableType] = [head]
     for kind in kinds:
-        rows = found.of(kind) if kind == "total" else found.differences(kind)
+        rows = comparison.of(kind) if kind == "total" else comparison.differences(kind)
         if rows:
             parts += [Text(), _table(TITLES[kind], rows[:top])]
             if len(rows) > top:
                 parts.append(Text(f"and {format_count(len(rows) - top)} more (--top)", style="dim"))
-        elif found.of(kind):
+        elif comparison.of(kind):
             parts += [Text(), Text(f"{TITLES[kind]}: no difference", style="dim")]
         elif kinds is not KINDS:  # it was asked for
             parts += [Text(), Text(f"{TITLES[kind]}: neither record knows", style="dim")]
-    parts += [Text(f"\nnote: {note}", style="dim") for note in found.notes]
+    parts += [Text(f"\nnote: {note}", style="dim") for note in comparison.notes]
     return Group(*parts)
 
 

@@ -65,8 +65,8 @@ def _numbers(failure: Failure) -> Iterator[str]:
 
 
 def _table(title: str, rows: Iterable[tuple[str, int]]) -> list[str]:
-    found = list(rows)
-    if not found:
+    table = list(rows)
+    if not table:
         return []
-    width = max(len(format_bytes(size)) for _, size in found)
-    return ["", title, *(f"  {format_bytes(size):>{width}}  {name}" for name, size in found)]
+    width = max(len(format_bytes(size)) for _, size in table)
+    return ["", title, *(f"  {format_bytes(size):>{width}}  {name}" for name, size in table)]

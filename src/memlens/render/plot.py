@@ -89,17 +89,17 @@ def draw(
     else:
         axes, below = figure.subplots(), None
     for number, (name, trace) in enumerate(records):
-        found = drawn(trace, kind)
-        origin = min(curve.started_us for curve in found)
+        curves = drawn(trace, kind)
+        origin = min(curve.started_us for curve in curves)
         label = name if len(records) > 1 else ""
-        _curves(axes, found, origin, number, label)
+        _curves(axes, curves, origin, number, label)
         _marks(axes, trace, origin)
         if slope:
-            slope_line(axes, found[0], origin, seconds)
+            slope_line(axes, curves[0], origin, seconds)
         if below is not None:
             _flames(below, trace.spans, origin, number)
         elif functions:
-            _brackets(axes, trace.spans, found, origin)
+            _brackets(axes, trace.spans, curves, origin)
     if len(records) == 1:
         _peak(axes, drawn(records[0][1], kind), seconds)
         title = title or str(records[0][1].metadata.get("command", ""))
@@ -114,8 +114,8 @@ def _points(curve: Curve, origin: int) -> tuple[list[float], list[float]]:
     return times, [size / MIB for size in [*curve.bytes, *curve.bytes[-1:]]]
 
 
-def _curves(axes: Any, found: list[Curve], origin: int, number: int, label: str) -> None:
-    program, *children = found
+def _curves(axes: Any, curves: list[Curve], origin: int, number: int, label: str) -> None:
+    program, *children = curves
     colour = "black" if not label else COLOURS[number % len(COLOURS)]
     text = label or f"{program.name} (peak {format_bytes(program.peak_bytes)})"
     axes.plot(*_points(program, origin), color=colour, linewidth=1.8, label=text)
@@ -132,15 +132,15 @@ def _curves(axes: Any, found: list[Curve], origin: int, number: int, label: str)
         last = child.bytes[-1] / MIB
         axes.plot([(child.ended_us - origin) / 1e6], [last], marker="x", color=shade, markersize=5)
     if children:
-        whole = total(found)
+        whole = total(curves)
         row = None if label else f"all together (peak {format_bytes(whole.peak_bytes)})"
         axes.plot(*_points(whole, origin), color=colour if label else "#888888", linestyle=":", label=row)
 
 
-def _peak(axes: Any, found: list[Curve], seconds: tuple[float, float] | None) -> None:
+def _peak(axes: Any, curves: list[Curve], seconds: tuple[float, float] | None) -> None:
     """A cross at the highest sample of the program, as mprof draws it."""
-    origin = min(curve.started_us for curve in found)
-    curve = found[0]
+    origin = min(curve.started_us for curve in curves)
+    curve = curves[0]
     if seconds is not None:
         curve = curve.between(*(origin + round(limit * 1e6) for limit in seconds))
     size, time_us = curve.sampled_peak
@@ -150,9 +150,9 @@ def _peak(axes: Any, found: list[Curve], seconds: tuple[float, float] | None) ->
         axes.axvline((time_us - origin) / 1e6, **style)
 
 
-def _brackets(axes: Any, spans: list[Span], found: list[Curve], origin: int) -> None:
+def _brackets(axes: Any, spans: list[Span], curves: list[Curve], origin: int) -> None:
     """Calls: an opening bracket at the start, a closing one at the end, at the memory held then."""
-    known = {curve.pid for curve in found}
+    known = {curve.pid for curve in curves}
     by_name: dict[str, list[Span]] = {}
     for span in sorted(spans, key=lambda span: span.started_us):
         if span.pid in known or not span.pid:  # what the picture shows no curve of has no place in it

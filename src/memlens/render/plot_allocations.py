@@ -64,15 +64,15 @@ def allocations(
         window = None
         if seconds is not None:
             window = (origin + round(seconds[0] * axis.per_unit), origin + round(seconds[1] * axis.per_unit))
-        found = course(trace, POINTS, window)
-        xs = [(place - origin) / axis.per_unit for place in found.places]
+        series = course(trace, POINTS, window)
+        xs = [(place - origin) / axis.per_unit for place in series.places]
         single = len(records) == 1
         colour = "black" if single else COLOURS[number % len(COLOURS)]
         if single:
-            _categories(axes, found, xs)
+            _categories(axes, series, xs)
             _phases(axes, trace, xs, places, origin)
             title = title or subject(trace)
-        for kind, sizes, dash in (("allocated", found.allocated, "-"), ("reserved", found.reserved, ":")):
+        for kind, sizes, dash in (("allocated", series.allocated, "-"), ("reserved", series.reserved, ":")):
             if sizes:
                 said = kind if single else f"{name}, {kind}"
                 label = f"{said} (peak {format_bytes(max(sizes))})"
@@ -85,11 +85,11 @@ def allocations(
     axes.set_ylabel(f"{WORDS[ALLOCATED]}, MiB")
 
 
-def _categories(axes: Any, found: Series, xs: list[float]) -> None:
+def _categories(axes: Any, series: Series, xs: list[float]) -> None:
     """Stacked: what lives longest lowest."""
-    kinds = [category for category in STACK if category in found.categories]
+    kinds = [category for category in STACK if category in series.categories]
     if kinds and xs:
-        sizes = [[size / MIB for size in found.categories[category]] for category in kinds]
+        sizes = [[size / MIB for size in series.categories[category]] for category in kinds]
         colours = [CATEGORY_COLOURS[category] for category in kinds]
         labels = [category.label for category in kinds]
         axes.stackplot(xs, sizes, labels=labels, colors=colours, step="post", linewidth=0)

@@ -226,8 +226,8 @@ def heights(timeline: Timeline, start: int, end: int, columns: int) -> list[int]
 
 def step_phases(prediction: Prediction, number: int) -> list[tuple[str, int, int]]:
     """The phases of step `number` that have events: name and range of events."""
-    found = [(m.name, a, b) for m, a, b in prediction.trace.phases() if m.step == number and b > a]
-    return [phase for phase in found if phase[0] != "inputs"] or found
+    phases = [(m.name, a, b) for m, a, b in prediction.trace.phases() if m.step == number and b > a]
+    return [phase for phase in phases if phase[0] != "inputs"] or phases
 
 
 def share_columns(phases: list[tuple[str, int, int]], columns: int) -> list[int]:

@@ -101,14 +101,14 @@ def mark(row: Row) -> str:
 # the columns -----------------------------------------------------------------------------------------------
 
 
-def shapes(found: tuple[tuple[int, ...], ...]) -> str:
+def shapes(sizes: tuple[tuple[int, ...], ...]) -> str:
     """`[1, 64, 224, 224]`; of several the first two, and how many more.
 
     >>> shapes(((1, 8), (1, 8), (2,)))
     '[1, 8] [1, 8] +1'
     """
-    texts = ["[" + ", ".join(map(str, shape)) + "]" for shape in found[:2]]
-    return " ".join(texts) + (f" +{len(found) - 2}" if len(found) > 2 else "") or NOTHING
+    texts = ["[" + ", ".join(map(str, shape)) + "]" for shape in sizes[:2]]
+    return " ".join(texts) + (f" +{len(sizes) - 2}" if len(sizes) > 2 else "") or NOTHING
 
 
 def size(count: int) -> str:

@@ -55,24 +55,24 @@ def draw(
 
     Of a prediction, which has no times, the axis and the window count events.
     """
-    found = drawn(trace, figure)
-    if not found:
+    curves = drawn(trace, figure)
+    if not curves:
         return f"no {WORDS[figure]} was recorded"
     axis = axis_of(trace) if figure == ALLOCATED else SECONDS
-    origin = min(curve.started_us for curve in found)
-    start, end = origin, max(curve.ended_us for curve in found)
+    origin = min(curve.started_us for curve in curves)
+    start, end = origin, max(curve.ended_us for curve in curves)
     if seconds is not None:
         start, end = (origin + round(limit * axis.per_unit) for limit in seconds)
     margin = 12
     window = Window(start, end, max(width - margin, 20), axis)
-    lines = [title or str(trace.metadata.get("command", "")), *_area(found, window, height, figure, margin)]
+    lines = [title or str(trace.metadata.get("command", "")), *_area(curves, window, height, figure, margin)]
     lines.append(_axis(window, origin, margin))
     if figure == ALLOCATED:
         lines += _phases(trace, window, margin)
         return "\n".join(line.rstrip() for line in lines)
     lines += _marks(trace, window, margin)
-    if len(found) > 1:
-        lines += ["", *_lives(found, window, margin)]
+    if len(curves) > 1:
+        lines += ["", *_lives(curves, window, margin)]
     if functions and trace.spans:
         lines += ["", *_functions(trace.spans, window, margin)]
     return "\n".join(line.rstrip() for line in lines)
@@ -90,15 +90,15 @@ def _columns(curve: Curve, window: Window) -> list[int]:
     return tops
 
 
-def _area(found: list[Curve], window: Window, height: int, figure: str, margin: int) -> Iterable[str]:
+def _area(curves: list[Curve], window: Window, height: int, figure: str, margin: int) -> Iterable[str]:
     """The program solid, its children shaded on top of it; or allocated, and what is reserved besides."""
-    own = _columns(found[0], window)
-    if len(found) == 1:
+    own = _columns(curves[0], window)
+    if len(curves) == 1:
         every, said = own, ""
     elif figure == ALLOCATED:
-        every, said = list(map(max, own, _columns(found[1], window))), " █ and reserved, unused ░"
+        every, said = list(map(max, own, _columns(curves[1], window))), " █ and reserved, unused ░"
     else:
-        every, said = _columns(total(found), window), ", program █ and children ░"
+        every, said = _columns(total(curves), window), ", program █ and children ░"
     program, whole = own, every
     top = max(whole) or 1
     yield f"{WORDS[figure]}{said}"
@@ -172,13 +172,13 @@ def _bar(pieces: Iterable[tuple[int, int]], window: Window) -> str:
     return "".join(cells)
 
 
-def _lives(found: list[Curve], window: Window, margin: int) -> Iterable[str]:
-    for curve in found[:ROWS_SHOWN]:
+def _lives(curves: list[Curve], window: Window, margin: int) -> Iterable[str]:
+    for curve in curves[:ROWS_SHOWN]:
         peak = format_bytes(curve.peak_bytes, precision=1)
         yield f"{peak:>{margin - 1}} {_bar([(curve.started_us, curve.ended_us)], window)}"
         yield f"{'':>{margin}}{curve.name} (pid {curve.pid})"
-    if len(found) > ROWS_SHOWN:
-        yield f"{'':>{margin}}… and {len(found) - ROWS_SHOWN} more processes"
+    if len(curves) > ROWS_SHOWN:
+        yield f"{'':>{margin}}… and {len(curves) - ROWS_SHOWN} more processes"
 
 
 def _functions(spans: list[Span], window: Window, margin: int) -> Iterable[str]:
@@ -199,51 +199,51 @@ def subject(trace: Trace) -> str:
     """What a drawing is of: the command, or the peaks of allocations with the phase they fall in."""
     if figure_of(trace) != ALLOCATED:
         return str(trace.metadata.get("command", ""))
-    found = trace.timeline()
-    index = found.peak_index
+    timeline = trace.timeline()
+    index = timeline.peak_index
     phase = f" in {name}" if (name := phase_at(trace, index)) else ""
-    held = f", {format_bytes(found.peak_reserved_bytes)} reserved" if found.reserved else ""
-    return f"peak {format_bytes(found.peak_allocated_bytes)} allocated{phase}{held}"
+    held = f", {format_bytes(timeline.peak_reserved_bytes)} reserved" if timeline.reserved else ""
+    return f"peak {format_bytes(timeline.peak_allocated_bytes)} allocated{phase}{held}"
 
 
-def describe(found: Usage) -> str:
+def describe(run: Usage) -> str:
     """A run in a few lines: how it ended, and every peak that is known.
 
     A figure that could not be read says so; it is never shown as 0.
     """
-    ending = "still runs" if found.exit_code is None else _ending(found.exit_code)
-    lines = [f"{found.command}: {ending} after {found.elapsed_us / 1e6:,.2f} s"]
-    children = len(found.processes) - 1
+    ending = "still runs" if run.exit_code is None else _ending(run.exit_code)
+    lines = [f"{run.command}: {ending} after {run.elapsed_us / 1e6:,.2f} s"]
+    children = len(run.processes) - 1
     for figure, (_, words) in FIGURES.items():
-        if figure not in found.whole:
+        if figure not in run.whole:
             continue
-        own = found.program.get(figure)
+        own = run.program.get(figure)
         text = format_bytes(own.bytes) if own else "n/a"
         if own and own.time_us is not None:
             text += f" at {own.time_us / 1e6:,.2f} s"
         if children > 0:
             with_children = "its child" if children == 1 else f"its {children} children"
-            text += f"; with {with_children} {format_bytes(found.whole[figure].bytes)}"
-        rare = own and "rss" in found.program and own.readings < found.program["rss"].readings
+            text += f"; with {with_children} {format_bytes(run.whole[figure].bytes)}"
+        rare = own and "rss" in run.program and own.readings < run.program["rss"].readings
         if own and rare and own.time_us is not None:
             # read less often, as it costs more: what lay between the readings was not seen
             text = f"at least {text} ({own.readings} reading{'s' if own.readings > 1 else ''})"
-        if found.whole[figure].bytes or figure != "swap":
+        if run.whole[figure].bytes or figure != "swap":
             lines.append(f"  peak {words:<34}{text}")
-    if found.largest_process_bytes:
-        size = format_bytes(found.largest_process_bytes)
+    if run.largest_process_bytes:
+        size = format_bytes(run.largest_process_bytes)
         lines.append(f"  one of its processes reached {size} between samples, by the system's own count")
-    if found.copied is not None:
-        workers = f"{found.copied.workers} forked workers" if found.copied.workers > 1 else "a forked worker"
-        size = format_bytes(found.copied.bytes)
+    if run.copied is not None:
+        workers = f"{run.copied.workers} forked workers" if run.copied.workers > 1 else "a forked worker"
+        size = format_bytes(run.copied.bytes)
         lines += [
             f"  {workers} copied at least {size} that they shared with their parent: Python writes a",
             "    reference count into every object that it looks at, and that copies the page it is in.",
             "    numpy arrays and tensors stay shared: keep the data in them, not in lists of objects",
         ]
-    if found.gpu_note:
-        lines.append(f"  peak {FIGURES['gpu'][1]:<34}n/a: {found.gpu_note}")
-    if not found.processes:
+    if run.gpu_note:
+        lines.append(f"  peak {FIGURES['gpu'][1]:<34}n/a: {run.gpu_note}")
+    if not run.processes:
         lines.append("  it ended before it could be sampled once")
     return "\n".join(lines)
 

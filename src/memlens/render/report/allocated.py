@@ -94,12 +94,12 @@ def _when(seen: Explanation) -> str:
     return f"{when}, in {phase}" if phase else when
 
 
-def _predicted(found: Prediction) -> Head:
-    peak, device = found.peak, found.device
-    text = verdict(found)
+def _predicted(prediction: Prediction) -> Head:
+    peak, device = prediction.peak, prediction.device
+    text = verdict(prediction)
     tone = ""
-    if found.fits is not None:
-        tone = "bad" if not found.fits else "warn" if found.may_not_fit else "good"
+    if prediction.fits is not None:
+        tone = "bad" if not prediction.fits else "warn" if prediction.may_not_fit else "good"
     span = ""
     if peak.low_process_bytes != peak.high_process_bytes:
         span = f"between {format_bytes(peak.low_process_bytes)} and {format_bytes(peak.high_process_bytes)}"
@@ -108,7 +108,7 @@ def _predicted(found: Prediction) -> Head:
         Fact("reserved", format_bytes(peak.reserved_bytes), "by PyTorch's allocator"),
         Fact("allocated", format_bytes(peak.allocated_bytes), "by tensors and libraries, at its own peak"),
     ]
-    if device.memory_bytes is not None and found.fits is not None:
+    if device.memory_bytes is not None and prediction.fits is not None:
         facts.append(Fact("the card", format_bytes(device.memory_bytes), short_name(device.name)))
     where = [
         f"{peak.phase}, step {peak.step}" if peak.step else peak.phase,
@@ -121,7 +121,7 @@ def _predicted(found: Prediction) -> Head:
         "predicted, nothing was run",
         text[0].upper() + text[1:],
         tone,
-        [f"{subtitle(found).plain}.", *said],
+        [f"{subtitle(prediction).plain}.", *said],
         facts,
     )
 
@@ -129,8 +129,8 @@ def _predicted(found: Prediction) -> Head:
 def sections(seen: Explanation, top: int = TOP) -> list[Section]:
     """The parts in the order they are read."""
     trace, index, when = seen.trace, seen.index, moment(seen)
-    found = seen.prediction
-    limit = room(found) if found else None
+    prediction = seen.prediction
+    limit = room(prediction) if prediction else None
     spec, note = charts.allocations(trace, index, when.removeprefix("the "), limit)
     parts: list[Section | None] = [
         Section("course", "Memory over time", [Chart("", spec, note)]) if len(trace.events) > 1 else None,
@@ -138,19 +138,19 @@ def sections(seen: Explanation, top: int = TOP) -> list[Section]:
         _steps(seen),
         unused(trace, index, when),
         _failures(seen),
-        _cards(found) if found else None,
+        _cards(prediction) if prediction else None,
     ]
     return [part for part in parts if part is not None]
 
 
-def room(found: Prediction) -> int | None:
+def room(prediction: Prediction) -> int | None:
     """What the card leaves for the allocator; None where no card was asked for.
 
     The curve does not include the CUDA context: compared with the whole card, a process that does not fit
     would look as if it did.
     """
-    device = found.device
-    if found.fits is None or device.memory_bytes is None:
+    device = prediction.device
+    if prediction.fits is None or device.memory_bytes is None:
         return None
     return device.memory_bytes - device.context_bytes[1]
 
@@ -158,12 +158,12 @@ def room(found: Prediction) -> int | None:
 def _outside(seen: Explanation) -> dict[Category, int]:
     """What a predicted process holds in addition to its allocations: free blocks, the context."""
     timeline, device = seen.timeline, seen.trace.device
-    found: dict[Category, int] = {}
+    sizes: dict[Category, int] = {}
     if timeline.reserved and 0 <= seen.index < len(timeline.reserved):
-        found[Category.FRAGMENTATION] = timeline.reserved[seen.index] - timeline.allocated[seen.index]
+        sizes[Category.FRAGMENTATION] = timeline.reserved[seen.index] - timeline.allocated[seen.index]
     if seen.prediction is not None and device is not None:
-        found[Category.CONTEXT] = device.context_bytes[1]
-    return found
+        sizes[Category.CONTEXT] = device.context_bytes[1]
+    return sizes
 
 
 def _steps(seen: Explanation) -> Section | None:
@@ -221,8 +221,8 @@ def _failures(seen: Explanation) -> Section | None:
     return Section("failures", "Why it ran out of memory", told) if told else None
 
 
-def _cards(found: Prediction) -> Section | None:
-    if not found.cards:
+def _cards(prediction: Prediction) -> Section | None:
+    if not prediction.cards:
         return None
     rows = [
         (
@@ -231,6 +231,6 @@ def _cards(found: Prediction) -> Section | None:
             mib(card.process_bytes),
             words(card.answer),
         )
-        for card in found.cards
+        for card in prediction.cards
     ]
     return Section("cards", "Cards", [Table("", ("card", "#memory MiB", "#needed MiB", "answer"), rows)])

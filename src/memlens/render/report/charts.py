@@ -140,10 +140,10 @@ def _curves(axis: Axis, places: Sequence[int], top_bytes: int, areas: list[Line]
 
 def phase_names(trace: Trace, indices: Sequence[int]) -> list[str]:
     """The phase of each event in `indices`; nothing at all in a trace without."""
-    found = phases_of(trace)
-    starts = [start for _, start, _ in found]
-    names = ["", *(mark.title for mark, _, _ in found)]
-    return [names[bisect_right(starts, index)] for index in indices] if found else []
+    phases = phases_of(trace)
+    starts = [start for _, start, _ in phases]
+    names = ["", *(mark.title for mark, _, _ in phases)]
+    return [names[bisect_right(starts, index)] for index in indices] if phases else []
 
 
 def bands(trace: Trace, places: Sequence[int]) -> list[Band]:
@@ -155,13 +155,13 @@ def bands(trace: Trace, places: Sequence[int]) -> list[Band]:
     return stretches
 
 
-def processes(trace: Trace, found: list[Curve], spans: Sequence[Span] = ()) -> tuple[Spec, str]:
+def processes(trace: Trace, curves: list[Curve], spans: Sequence[Span] = ()) -> tuple[Spec, str]:
     """Every process's memory, stacked, with the trace's marks; calls below it."""
-    whole = total(found)
-    origin = min(curve.started_us for curve in found)
-    chosen = _moments(found, whole)
-    ranked = sorted(found[1:], key=lambda curve: -curve.peak_bytes)
-    shown = [found[0], *ranked[: PROCESSES - 1]]
+    whole = total(curves)
+    origin = min(curve.started_us for curve in curves)
+    chosen = _moments(curves, whole)
+    ranked = sorted(curves[1:], key=lambda curve: -curve.peak_bytes)
+    shown = [curves[0], *ranked[: PROCESSES - 1]]
     areas: list[Line] = [
         {"name": name_of(curve), "colour": f"p{number % 8}", "y": [curve.at(time) for time in chosen]}
         for number, curve in enumerate(shown)
@@ -170,7 +170,7 @@ def processes(trace: Trace, found: list[Curve], spans: Sequence[Span] = ()) -> t
         sums = [sum(curve.at(time) for curve in rest) for time in chosen]
         areas.append({"name": f"{format_count(len(rest))} more processes", "colour": "unknown", "y": sums})
     lines: list[Line] = []
-    if len(found) > 1:
+    if len(curves) > 1:
         lines.append({"name": "all together", "colour": "ink", "y": [whole.at(time) for time in chosen]})
     spec = _curves(SECONDS, [time - origin for time in chosen], whole.peak_bytes, areas, lines)
     spec["marks"] = [
@@ -185,12 +185,12 @@ def processes(trace: Trace, found: list[Curve], spans: Sequence[Span] = ()) -> t
     )
 
 
-def _moments(found: list[Curve], whole: Curve) -> list[int]:
+def _moments(curves: list[Curve], whole: Curve) -> list[int]:
     """The times to draw: all, or those that show the sum's peaks and each process's own; and the end."""
     times = whole.times_us
     kept = set(times)
     if len(times) > POINTS:
-        peaks = {curve.sampled_peak[1] for curve in found if curve.bytes}
+        peaks = {curve.sampled_peak[1] for curve in curves if curve.bytes}
         kept = {times[number] for number in pick(times, [whole.bytes], POINTS)}
         kept |= {time for time in peaks if times[0] <= time <= times[-1]}
     return sorted(kept | {max(whole.ended_us, times[-1])})

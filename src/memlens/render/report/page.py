@@ -38,13 +38,13 @@ def _joined(head: Head, run: Head) -> Head:
 def _renamed(sections: list[Section]) -> list[Section]:
     """Make keys unique: links lead to them, and a memray capture has sections of both kinds."""
     seen: dict[str, int] = {}
-    found = []
+    renamed = []
     for section in sections:
         number = seen[section.key] = seen.get(section.key, 0) + 1
         more = {1: "", 2: ", by process"}.get(number, "")
         key = section.key if number == 1 else f"{section.key}-{number}"
-        found.append(Section(key, section.title + more, section.blocks, section.lead))
-    return found
+        renamed.append(Section(key, section.title + more, section.blocks, section.lead))
+    return renamed
 
 
 def _assumed(assumptions: Sequence[Assumption]) -> list[Section]:

@@ -30,50 +30,50 @@ FUNCTIONS = 40
 
 def head(trace: Trace) -> Head:
     """How it ended, and every peak that is known."""
-    found = usage(trace)
+    run = usage(trace)
     figure = figure_of(trace)
-    whole = found.whole.get(figure) or next(iter(found.whole.values()), None)
-    name = found.command or "the program"
+    whole = run.whole.get(figure) or next(iter(run.whole.values()), None)
+    name = run.command or "the program"
     if whole is None:
         return Head("measured", f"{name} ended before it could be sampled once", "warn", (), ())
     headline = f"ProcessPeak of {format_bytes(whole.bytes)}"
     if whole.time_us is not None:
         headline += f" after {whole.time_us / 1e6:,.2f} s"
-    children = len(found.processes) - 1
+    children = len(run.processes) - 1
     if children > 0:
         headline += f", {format_count(children)} child{'ren' if children > 1 else ''} included"
-    tone = "bad" if found.exit_code else ""
-    return Head("measured", headline, tone, [f"{name}: {_ending(found)}."], _facts(found))
+    tone = "bad" if run.exit_code else ""
+    return Head("measured", headline, tone, [f"{name}: {_ending(run)}."], _facts(run))
 
 
-def _ending(found: Usage) -> str:
-    seconds = f"{found.elapsed_us / 1e6:,.2f} s"
-    if not isinstance(found.exit_code, int):
+def _ending(run: Usage) -> str:
+    seconds = f"{run.elapsed_us / 1e6:,.2f} s"
+    if not isinstance(run.exit_code, int):
         return f"recorded for {seconds}"
-    if found.exit_code < 0:
-        return f"ended by signal {-found.exit_code} after {seconds}"
-    return f"exit code {found.exit_code} after {seconds}"
+    if run.exit_code < 0:
+        return f"ended by signal {-run.exit_code} after {seconds}"
+    return f"exit code {run.exit_code} after {seconds}"
 
 
-def _facts(found: Usage) -> list[Fact]:
+def _facts(run: Usage) -> list[Fact]:
     facts = []
     for figure, (_, said) in FIGURES.items():
-        own = found.program.get(figure)
+        own = run.program.get(figure)
         if own is not None and (own.bytes or figure != "swap"):
-            facts.append(Fact(said, format_bytes(own.bytes), _note(own, found, figure)))
-    if found.gpu_note:
-        facts.append(Fact(FIGURES["gpu"][1], "n/a", found.gpu_note))
-    if found.largest_process_bytes:
-        size = format_bytes(found.largest_process_bytes)
+            facts.append(Fact(said, format_bytes(own.bytes), _note(own, run, figure)))
+    if run.gpu_note:
+        facts.append(Fact(FIGURES["gpu"][1], "n/a", run.gpu_note))
+    if run.largest_process_bytes:
+        size = format_bytes(run.largest_process_bytes)
         facts.append(Fact("one process, between samples", size, "by the system's own count"))
     return facts
 
 
-def _note(own: ProcessPeak, found: Usage, figure: str) -> str:
+def _note(own: ProcessPeak, run: Usage, figure: str) -> str:
     parts = [f"after {own.time_us / 1e6:,.2f} s"] if own.time_us is not None else []
-    if len(found.processes) > 1 and figure in found.whole:
-        parts.append(f"with children {format_bytes(found.whole[figure].bytes)}")
-    rare = "rss" in found.program and own.readings < found.program["rss"].readings
+    if len(run.processes) > 1 and figure in run.whole:
+        parts.append(f"with children {format_bytes(run.whole[figure].bytes)}")
+    rare = "rss" in run.program and own.readings < run.program["rss"].readings
     if rare and own.time_us is not None:  # without a time it is the system's mark, or tracemalloc's
         parts.append(f"at least: {format_count(own.readings)} reading{'s' if own.readings > 1 else ''}")
     return ", ".join(parts)
@@ -91,23 +91,23 @@ def _course(trace: Trace) -> Section | None:
     order = sorted(FIGURES, key=lambda figure: figure != asked)
     drawn: list[Block] = []
     for figure in order:
-        found = shown(trace, figure)
-        if found and (figure == asked or any(any(curve.bytes) for curve in found)):
-            spec, note = charts.processes(trace, found, () if drawn else trace.spans)
+        curves = shown(trace, figure)
+        if curves and (figure == asked or any(any(curve.bytes) for curve in curves)):
+            spec, note = charts.processes(trace, curves, () if drawn else trace.spans)
             drawn.append(Chart(FIGURES[figure][1], spec, note, wide=not drawn))
     return Section("course", "Memory over time", drawn) if drawn else None
 
 
 def _at_the_peak(trace: Trace) -> Section | None:
     figure = figure_of(trace)
-    found = shown(trace, figure)
-    if not found:
+    curves = shown(trace, figure)
+    if not curves:
         return None
-    when = total(found).sampled_peak[1]
-    origin = min(curve.started_us for curve in found)
+    when = total(curves).sampled_peak[1]
+    origin = min(curve.started_us for curve in curves)
     exits = {(process.pid, process.started_us): process.exit_code for process in trace.processes}
-    rows = sorted(found, key=lambda curve: -curve.at(when))
-    whole = sum(curve.at(when) for curve in found)
+    rows = sorted(curves, key=lambda curve: -curve.at(when))
+    whole = sum(curve.at(when) for curve in curves)
     table = [_process(curve, when, origin, whole, exits) for curve in rows[:PROCESSES]]
     left = len(rows) - PROCESSES
     note = f"{format_count(left)} more processes are not shown." if left > 0 else ""
