@@ -11,7 +11,7 @@ from memlens.advice.batch import fewest_parts, largest
 from memlens.advice.change import TABLE, Change
 from memlens.advice.checkpointing_plan import find_plan
 from memlens.advice.combine import combine
-from memlens.advice.evaluator import Bench, Outcome, replayed, with_memory
+from memlens.advice.evaluator import Bench, Outcome, with_memory
 from memlens.advice.facts import Facts
 from memlens.advice.model_observer import Look
 from memlens.advice.result import Advice, Advised
@@ -185,9 +185,7 @@ def _try_all(facts: Facts, bench: Bench, same_result: bool) -> list[tuple[Change
     proposed = [change for proposer in TABLE for change in proposer(facts)]
     wanted = [change for change in proposed if not (same_result and change.changes_result)]
     for change in wanted:
-        if change.name == "expandable-segments":
-            config = change.apply(facts.scenario).alloc_conf
-            bench.learn(change.name, replayed(facts.base, facts.gpu, config or ""))
+        bench.learn(change, facts)
     bench.prepare(wanted)
     for change in wanted:
         _add(found, change, bench)

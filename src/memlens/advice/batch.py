@@ -87,13 +87,14 @@ def parts_of(facts: Facts, parts: int) -> Change:
             "micro-batch", f"batches of {size}",
             f"for part in batch.split({size}):\n    outputs = model(part)",
             f"{parts} smaller passes in place of one",
-            lambda scenario: replace(scenario, batch_size=size), group="batch", detail=f" {size}",
-            about=(size, 1),
+            lambda scenario: replace(scenario, batch_size=size), {"batch": size, "accumulate": 1},
+            group="batch", detail=f" {size}",
         )  # fmt: skip
     whole = facts.scenario.accumulate * parts
+    simulated = min(whole, PARTS_SIMULATED)
 
     def apply(scenario: Scenario) -> Scenario:
-        return replace(scenario, batch_size=size, accumulate=min(whole, PARTS_SIMULATED))
+        return replace(scenario, batch_size=size, accumulate=simulated)
 
     note = "; BatchNorm sees fewer samples at a time" if facts.has_batch_norm else ""
     return Change(
@@ -103,10 +104,10 @@ def parts_of(facts: Facts, parts: int) -> Change:
         f"    (criterion(model(part), target) / {whole}).backward()\noptimizer.step()",
         f"{parts} smaller passes in place of one{note}",
         apply,
+        {"batch": size, "accumulate": simulated},
         changes_result=facts.has_batch_norm,
         group="batch",
         detail=f" {size}",
-        about=(size, min(whole, PARTS_SIMULATED)),
     )
 
 

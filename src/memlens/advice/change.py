@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlens.advice.facts import Facts
 from memlens.scenarios.model_edits import ModelEdit
 from memlens.scenarios.scenario import Scenario
+
+# what a script is told: names of edits (`script_edits`, and three that `script_evaluator` makes itself), each
+# with its argument, ready for json
+ScriptChanges = Mapping[str, Any]
+
+
+class Untried(NamedTuple):
+    """Why a change cannot be made to a script from outside: what the user is told instead."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,20 +26,22 @@ class Change:
     """A scenario made into another one.
 
     `what` finishes the sentence "it would fit with ...", `how` is code, `cost` says what is paid for it.
-    `about` is what the change is about (blocks, a layer, a size): what a script is told to change.
+    `edit_scenario` makes the change for a model, `edit_script` for a script that is run as it is.
     `changes_result` is true where training would not give the same weights, rounding apart. Of a `group`
-    only one makes sense at a time; a change without one goes with everything.
+    only one makes sense at a time; a change without a group can be combined with any other. `needs_replay`
+    is true where a model allocates the same with it: the run as it is, is replayed with its `alloc_conf`.
     """
 
     name: str
     what: str
     how: str
     cost: str
-    apply: Callable[[Any], Any]  # a Scenario into another
+    edit_scenario: Callable[[Scenario], Scenario]
+    edit_script: ScriptChanges | Untried
     changes_result: bool = False
     group: str = ""
     detail: str = ""  # what tells two changes of one name apart, such as the blocks of a plan
-    about: Any = None
+    needs_replay: bool = False
 
 
 Proposer = Callable[[Facts], Iterator[Change]]

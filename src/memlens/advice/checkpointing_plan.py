@@ -64,9 +64,9 @@ def plan_change(facts: Facts, chosen: tuple[int, ...]) -> Change:
         checkpointing_code(paths, facts.checkpointing),
         f"recomputes {share:.0%} of forward{extra}",
         with_model_edit(lambda model: checkpoint_these(model, paths)),
+        {"checkpointing": paths},
         changes_result=facts.blocks_have_batch_norm,
         group="activations",
-        about=paths,
         detail=" " + ",".join(map(str, chosen)),
     )
 

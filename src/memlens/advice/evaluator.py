@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memlens.advice.change import Change
+from memlens.advice.facts import Facts
 from memlens.advice.model_observer import Look
 from memlens.advice.result import Refused
 from memlens.allocator import AllocatorConfig, parse_config, replay
@@ -71,7 +72,7 @@ class Bench:
 
     def changed(self, scenario: Any, change: Change) -> Any:
         """`scenario` with one more change."""
-        return change.apply(scenario)
+        return change.edit_scenario(scenario)
 
     def with_batch(self, size: int) -> Any:
         """The scenario with another batch."""
@@ -87,9 +88,17 @@ class Bench:
             self.refused.append(Refused(name, error.message))
             return None
 
-    def learn(self, name: str, outcome: Outcome) -> None:
-        """An outcome of one change that was found without simulating."""
-        self._known[(name,)] = outcome
+    def learn(self, change: Change, facts: Facts) -> None:
+        """The outcome of one change that the run as it is tells, without another run."""
+        outcome = self.replayed(change, facts)
+        if outcome is not None:
+            self._known[(change.name,)] = outcome
+
+    def replayed(self, change: Change, facts: Facts) -> Outcome | None:
+        """What a replay of the run as it is gives for `change`; None where only another run could tell."""
+        if not change.needs_replay:
+            return None
+        return replayed(facts.base, facts.gpu, change.edit_scenario(facts.scenario).alloc_conf or "")
 
 
 def summed(prediction: Prediction) -> Outcome:

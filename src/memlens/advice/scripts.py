@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from memlens.advice.advise import DEFAULT_MARGIN, ranked_advice, searched, simulated_card
-from memlens.advice.evaluator import summed
 from memlens.advice.facts import Block, Facts
 from memlens.advice.model_observation import under
 from memlens.advice.model_observer import kept_by_module
@@ -47,8 +46,6 @@ def advise_script(
     bench = _bench(script, gpu, memory, alloc_conf, batch_arg, progress)
     base = _look(bench)
     facts = facts_of(bench, base)
-    if bench.seen["stale"]:
-        bench.learn("free-outputs", summed(bench.without_stale(base, bench.seen, alloc_conf)))
     found = ranked_advice(facts, bench, same_result)
     return replace(found, refused=(*found.refused, *_not_tried(facts)))
 

@@ -28,6 +28,7 @@ def fused_attention(facts: Facts) -> Iterator[Change]:
             HOW[kind],
             "faster",
             with_model_edit(lambda model: turn(kind, model)),
+            {"sdpa": None},
         )
 
 
@@ -50,7 +51,7 @@ def in_place(facts: Facts) -> Iterator[Change]:
         f'for path in {_shown(paths)}:\n    model.get_submodule(path).inplace = True',
         "",
         with_model_edit(edit),
-        about=paths,
+        {"in-place": list(paths)},
     )  # fmt: skip
 
 
@@ -75,6 +76,7 @@ def checkpointing(facts: Facts) -> Iterator[Change]:
         with_model_edit(lambda model: checkpoint_these(model, paths))
         if facts.checkpointing == "blocks"
         else lambda s: replace(s, grad_checkpointing=True),
+        {"checkpointing": None},
         changes_result=facts.blocks_have_batch_norm,
         group="activations",
     )
@@ -112,6 +114,7 @@ def offload(facts: Facts) -> Iterator[Change]:
         "    loss = criterion(model(batch), targets)",
         f"about {size} over PCIe in forward and again in backward, and as much pinned host memory or more",
         apply,
+        {"offload": None},
         group="activations",
     )
 
@@ -127,4 +130,5 @@ def channels_last(facts: Facts) -> Iterator[Change]:
             "images = images.to(memory_format=torch.channels_last)",
             "faster in half precision, can be slower in fp32",
             lambda s: replace(s, edits=replace(s.edits, channels_last=True)),
+            {"channels-last": None},
         )

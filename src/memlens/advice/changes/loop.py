@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from memlens.advice.change import Change, proposes, with_model_edit
+from memlens.advice.change import Change, Untried, proposes, with_model_edit
 from memlens.advice.facts import Facts
 from memlens.advice.shims.chunked import CHUNK_ROWS, ChunkedLoss
 from memlens.allocator import parse_config
@@ -24,6 +24,7 @@ def set_to_none(facts: Facts) -> Iterator[Change]:
             "optimizer.zero_grad(set_to_none=True)  # the default since torch 2.0",
             "",
             lambda s: replace(s, edits=replace(s.edits, set_to_none=True)),
+            {"free-gradients": None},
         )
 
 
@@ -38,6 +39,7 @@ def free_outputs(facts: Facts) -> Iterator[Change]:
             f"{when}del outputs  # and no list of losses: append loss.item()",
             "",
             lambda s: replace(s, edits=replace(s.edits, free_outputs=True)),
+            {"free-unused": None},
         )
 
 
@@ -47,7 +49,7 @@ def no_cache(facts: Facts) -> Iterator[Change]:
     if facts.training and facts.keeps_cache:
         yield Change(
             "no-cache", "no key-value cache while it trains", "model.config.use_cache = False", "",
-            with_model_edit(lambda model: setattr(model.config, "use_cache", False)),
+            with_model_edit(lambda model: setattr(model.config, "use_cache", False)), {"no-cache": None},
         )  # fmt: skip
 
 
@@ -75,6 +77,7 @@ def chunked_loss(facts: Facts) -> Iterator[Change]:
             "loss = loss / targets.numel()",
             "the head is multiplied twice",
             apply,
+            Untried("the head and the loss meet in the script's own code"),
         )
 
 
@@ -90,4 +93,6 @@ def expandable_segments(facts: Facts) -> Iterator[Change]:
         f"export PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}",
         "set before Python starts, on Linux",
         lambda s: replace(s, alloc_conf=f"{s.alloc_conf},{EXPANDABLE}" if s.alloc_conf else EXPANDABLE),
+        {"alloc-conf": EXPANDABLE},
+        needs_replay=True,
     )

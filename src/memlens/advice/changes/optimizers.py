@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from memlens.advice.change import Change, proposes
+from memlens.advice.change import Change, Untried, proposes
 from memlens.advice.facts import Facts
 from memlens.advice.shims.eight_bit import AdamW8bit
 from memlens.model import Category
@@ -24,7 +24,9 @@ def _named(facts: Facts) -> bool:
     return facts.training and facts.scenario.optimizer in NAMES
 
 
-def _other(name: str, make: MakeOptimizer | None, arguments: dict[str, Any]) -> Any:
+def _with_optimizer(
+    name: str, make: MakeOptimizer | None, arguments: dict[str, Any]
+) -> Callable[[Scenario], Scenario]:
     def apply(scenario: Scenario) -> Scenario:
         return replace(scenario, optimizer=name, make_optimizer=make, optimizer_arguments=arguments)
 
@@ -56,7 +58,8 @@ def one_kernel(facts: Facts) -> Iterator[Change]:
             f"{cls.__name__} with {code}",
             f"torch.optim.{cls.__name__}(parameters, ..., {code})",
             costs[flag],
-            _other(name, make, arguments),
+            _with_optimizer(name, make, arguments),
+            {"optimizer-arguments": {flag: flag == "fused"}},
             group="optimizer",
         )
 
@@ -72,7 +75,8 @@ def eight_bit(facts: Facts) -> Iterator[Change]:
             "AdamW with 8-bit states (bitsandbytes)",
             "bitsandbytes.optim.AdamW8bit(model.parameters(), ...)",
             "states are rounded to 8 bits, block by block",
-            _other("adamw8bit", AdamW8bit, {}),
+            _with_optimizer("adamw8bit", AdamW8bit, {}),
+            {"8-bit-optimizer": None},
             changes_result=True,
             group="optimizer",
         )
@@ -91,7 +95,8 @@ def factored(facts: Facts) -> Iterator[Change]:
             "Adafactor, which keeps a row and a column for each matrix",
             "torch.optim.Adafactor(model.parameters(), ...)",
             "another optimizer: learning rate and schedule are to be found anew",
-            _other(name, make, {}),
+            _with_optimizer(name, make, {}),
+            Untried("the script makes its own optimizer; write it there and predict again"),
             changes_result=True,
             group="optimizer",
         )

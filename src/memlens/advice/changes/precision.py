@@ -26,6 +26,7 @@ def autocast(facts: Facts) -> Iterator[Change]:
         f"{scaler}",
         "faster on tensor cores; products are rounded to " + ("8 bits" if short == "bf16" else "11 bits"),
         lambda s: replace(s, precision=f"amp-{short}"),
+        {"amp": dtype},
         changes_result=True,
         group="precision",
     )
@@ -40,7 +41,8 @@ def half_weights(facts: Facts) -> Iterator[Change]:
         if not facts.training:
             yield Change(
                 "fp16-weights", "weights in fp16", "model.half()", "rounding; values beyond 65,504 overflow",
-                lambda s: replace(s, precision="fp16"), changes_result=True, group="precision",
+                lambda s: replace(s, precision="fp16"), {"weights": "float16"},
+                changes_result=True, group="precision",
             )  # fmt: skip
         return
     yield Change(
@@ -49,6 +51,7 @@ def half_weights(facts: Facts) -> Iterator[Change]:
         "model.to(torch.bfloat16)",
         "small updates are lost in weights of 8 significant bits" if facts.training else "rounding",
         lambda s: replace(s, precision="bf16"),
+        {"weights": "bfloat16"},
         changes_result=True,
         group="precision",
     )

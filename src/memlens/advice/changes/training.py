@@ -36,7 +36,7 @@ def freeze(facts: Facts) -> Iterator[Change]:
         f'model.requires_grad_(False)\nmodel.get_submodule("{last}").requires_grad_(True)',
         "only for a pretrained model",
         with_model_edit(only_last),
-        about=last,
+        {"freeze-body": last},
         changes_result=True,
         group="trained",
     )
@@ -55,7 +55,7 @@ def freeze(facts: Facts) -> Iterator[Change]:
         f'    if name.startswith("{first_kept}."):\n        break\n    parameter.requires_grad_(False)',
         "only for a pretrained model",
         with_model_edit(half),
-        about=first_kept,
+        {"freeze-before": first_kept},
         changes_result=True,
         group="trained",
     )
@@ -82,7 +82,7 @@ def lora(facts: Facts) -> Iterator[Change]:
         f'model = get_peft_model(model, LoraConfig(r={RANK}, target_modules="all-linear"))',
         "only for a pretrained model; two thin products more in each layer",
         with_model_edit(lambda model: add_lora(model, skip)),
-        about=skip,
+        {"lora": skip},
         changes_result=True,
         group="trained",
     )
