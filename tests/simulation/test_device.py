@@ -222,3 +222,21 @@ def test_a_number_is_a_card() -> None:
             assert torch.ones(2).is_cuda
         assert torch.device(type="cpu") == torch.device("cpu")
     assert type(torch.device("cpu")) is torch.device
+
+
+def test_the_rest_of_torch_cuda_answers() -> None:
+    """Raw allocations, the memory fraction, profiler ranges, generic streams and events, versions."""
+    with memlens.simulate(gpu="T4"):
+        address = torch.cuda.caching_allocator_alloc(1000)
+        assert torch.cuda.memory_allocated() == 1024
+        torch.cuda.caching_allocator_delete(address)
+        assert torch.cuda.memory_allocated() == 0
+        torch.cuda.reset_accumulated_memory_stats()
+        assert torch.cuda.memory_stats()["allocated_bytes.all.freed"] == 0
+        assert torch.cuda.memory.get_per_process_memory_fraction() == 1.0
+        torch.cuda.profiler.start()
+        torch.cuda.profiler.stop()
+        assert torch.Stream("cuda").query()
+        assert torch.Event("cuda").query()
+        assert int(torch.version.cuda.split(".")[0]) >= 11
+        assert len(torch.cuda.get_device_properties(0).uuid) == 36

@@ -114,6 +114,14 @@ class CachingAllocator(AllocatorState):
         for stat in (self.oversize_allocations, self.oversize_segments):
             stat.peak = stat.current
 
+    def reset_accumulated(self) -> None:
+        """`torch.cuda.reset_accumulated_memory_stats()`."""
+        for statistics in (self.statistics, self.small_statistics, self.large_statistics):
+            statistics.reset_accumulated()
+        for stat in (self.oversize_allocations, self.oversize_segments):
+            stat.reset_accumulated()
+        self.retries = self.ooms = self.device_allocs = self.device_frees = 0
+
     def stats(self) -> dict[str, int]:
         """The figures under the keys of `torch.cuda.memory_stats()`."""
         figures = {

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 class Stat:
     """A number that goes up and down: how much now, at most, and in all (CachingAllocator::Stat)."""
 
-    __slots__ = ("allocated", "current", "peak")
+    __slots__ = ("allocated", "current", "peak", "start")
 
     def __init__(self) -> None:
-        self.current = self.peak = self.allocated = 0
+        self.current = self.peak = self.allocated = self.start = 0
 
     def increase(self, amount: int) -> None:
         self.allocated += amount
@@ -22,11 +22,15 @@ class Stat:
     def decrease(self, amount: int) -> None:
         self.current -= amount
 
+    def reset_accumulated(self) -> None:
+        """What was allocated and freed counts from now on."""
+        self.allocated, self.start = 0, self.current
+
     def items(self, name: str) -> Iterator[tuple[str, int]]:
         yield f"{name}.current", self.current
         yield f"{name}.peak", self.peak
         yield f"{name}.allocated", self.allocated
-        yield f"{name}.freed", self.allocated - self.current
+        yield f"{name}.freed", self.allocated + self.start - self.current
 
 
 class PoolStatistics:
@@ -118,6 +122,10 @@ class PoolStatistics:
         self.pending_peak_blocks = self.pending_peak_bytes = 0
         if self.pending_blocks:
             self._note_active_peaks()
+
+    def reset_accumulated(self) -> None:
+        for name in self._COUNTED:
+            getattr(self, name).reset_accumulated()
 
     def items(self, pool: str) -> Iterator[tuple[str, int]]:
         for name in self._COUNTED:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memlens.allocator import parse_config
-from memlens.model import Assumption
+from memlens.model import Alloc, Assumption, Category
 from memlens.simulation.core.ledger import CUDA
 from memlens.simulation.torch_api import (
     attention_calls,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _MISSING = object()
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
+_CUDA_VERSION = "13.0"  # of the torch 2.14.1 CUDA wheel
 _CUDNN_VERSION = 92400  # the copy in the torch 2.14.1 CUDA wheel
 
 
@@ -56,12 +57,27 @@ def properties(sim: Simulation) -> SimpleNamespace:
         max_threads_per_multi_processor=sim.gpu.generation.threads_per_sm,
         regs_per_multiprocessor=65536,
         gcnArchName="",
+        uuid="00000000-0000-0000-0000-000000000000",
+        pci_bus_id=0,
+        pci_device_id=0,
+        pci_domain_id=0,
     )
+
+
+def profiler_functions() -> dict[str, Any]:
+    """Ranges for nsys and its kin: nothing runs that could be profiled."""
+    success = SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0)
+    return {
+        "torch.cuda.cudart": lambda: success,
+        "torch.cuda.check_error": lambda code: None,
+        "torch.cuda.profiler.start": lambda: None,
+        "torch.cuda.profiler.stop": lambda: None,
+    }
 
 
 def memory_functions(sim: Simulation) -> dict[str, Any]:
     """The functions of `torch.cuda.memory`, which is also where `torch.cuda` has them from."""
-    pool = sim.allocator
+    pool, raw = sim.allocator, dict[int, Callable[[], None]]()
 
     def stats(device: Any = None) -> dict[str, int]:
         return dict(pool.stats())
@@ -88,6 +104,14 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
             sim.assume(Assumption("set_per_process_memory_fraction is not enforced", why))
         else:
             pool.allowed_bytes = int(fraction * sim.gpu.memory_bytes)
+        sim.notes["memory_fraction"] = fraction
+
+    def raw_alloc(size: int, device: Any = None, stream: Any = None) -> int:
+        """Bytes that belong to no tensor, by their address, until they are given back."""
+        free = sim.ledger.scratch(size, Category.UNKNOWN, sim.site("caching_allocator_alloc"), sim.stream)
+        address = next(event.address for event in reversed(sim.events) if isinstance(event, Alloc)) or 0
+        raw[address] = free
+        return address
 
     def settings(env: str) -> None:
         sim.ledger.before_first = None  # from now on the program decides, not the environment
@@ -103,13 +127,16 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
         "reset_peak_memory_stats": lambda device=None: pool.reset_peaks(),
         "reset_max_memory_allocated": lambda device=None: pool.reset_peaks(),
         "reset_max_memory_cached": lambda device=None: pool.reset_peaks(),
-        "reset_accumulated_memory_stats": lambda device=None: None,
+        "reset_accumulated_memory_stats": lambda device=None: pool.reset_accumulated(),
         "memory_stats": stats,
         "memory_stats_as_nested_dict": nested,
         "mem_get_info": info,
         "empty_cache": pool.empty_cache,
         "get_allocator_backend": lambda: "native",
         "set_per_process_memory_fraction": fraction,
+        "get_per_process_memory_fraction": lambda device=None: sim.notes.get("memory_fraction", 1.0),
+        "caching_allocator_alloc": raw_alloc,
+        "caching_allocator_delete": lambda address: raw.pop(address)(),
         "_set_allocator_settings": settings,
     }
 
@@ -210,7 +237,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     for name, value in accelerator_functions(sim).items():
         table[f"torch.accelerator.{name}"] = value
 
-    table |= driver_functions(sim, mode)
+    table |= driver_functions(sim, mode) | profiler_functions()
 
     has_compatible_type = torch._has_compatible_shallow_copy_type
 
@@ -271,6 +298,9 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.tensor": tensor,
         "torch.compile": compile,
         "torch.Generator": Generator,
+        "torch.Stream": Stream,
+        "torch.Event": Event,
+        "torch.version.cuda": torch.version.cuda or _CUDA_VERSION,
         "torch.set_default_device": set_default_device,
         "torch.get_default_device": lambda: mode.default_device(),
         # torch's own wants a stream that C++ made; blocks return when Python lets go of them

@@ -48,4 +48,6 @@ class Moved:
         for parameter, original in list(self.parameters.items()):
             torch._C._swap_tensor_impl(parameter, original)
         for module, buffers in list(self.buffers.items()):
-            module._buffers.update({k: v for k, v in buffers.items() if k in module._buffers})
+            for name, buffer in buffers.items():  # a scripted module's own kind of dict has no update
+                if name in module._buffers:
+                    module._buffers[name] = buffer
