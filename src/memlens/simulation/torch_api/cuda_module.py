@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memlens.allocator import parse_config
-from memlens.model import Alloc, Assumption, Category
+from memlens.model import Assumption
 from memlens.simulation.core.ledger import CUDA
 from memlens.simulation.torch_api import (
     attention_calls,
@@ -77,7 +77,7 @@ def profiler_functions() -> dict[str, Any]:
 
 def memory_functions(sim: Simulation) -> dict[str, Any]:
     """The functions of `torch.cuda.memory`, which is also where `torch.cuda` has them from."""
-    pool, raw = sim.allocator, dict[int, Callable[[], None]]()
+    pool = sim.allocator
 
     def stats(device: Any = None) -> dict[str, int]:
         return dict(pool.stats())
@@ -106,13 +106,6 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
             pool.allowed_bytes = int(fraction * sim.gpu.memory_bytes)
         sim.notes["memory_fraction"] = fraction
 
-    def raw_alloc(size: int, device: Any = None, stream: Any = None) -> int:
-        """Bytes that belong to no tensor, by their address, until they are given back."""
-        free = sim.ledger.scratch(size, Category.UNKNOWN, sim.site("caching_allocator_alloc"), sim.stream)
-        address = next(event.address for event in reversed(sim.events) if isinstance(event, Alloc)) or 0
-        raw[address] = free
-        return address
-
     def settings(env: str) -> None:
         sim.ledger.before_first = None  # from now on the program decides, not the environment
         sim.configure(parse_config(env), env)
@@ -135,8 +128,6 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
         "get_allocator_backend": lambda: "native",
         "set_per_process_memory_fraction": fraction,
         "get_per_process_memory_fraction": lambda device=None: sim.notes.get("memory_fraction", 1.0),
-        "caching_allocator_alloc": raw_alloc,
-        "caching_allocator_delete": lambda address: raw.pop(address)(),
         "_set_allocator_settings": settings,
     }
 
@@ -227,7 +218,7 @@ def overrides_something(arguments: Any) -> bool:
 def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     """Every name that is replaced, with its stand-in."""
     table: dict[str, Any] = {}
-    for name, value in memory_functions(sim).items():
+    for name, value in (memory_functions(sim) | storages.raw_functions(sim)).items():
         table[f"torch.cuda.memory.{name}"] = table[f"torch.cuda.{name}"] = value
     for name, value in random_functions().items():
         table[f"torch.cuda.random.{name}"] = table[f"torch.cuda.{name}"] = value

@@ -1,4 +1,4 @@
-"""Storages that code moves or resizes without an operator: the ledger is told."""
+"""Memory that code takes, moves or resizes without an operator: the ledger is told."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memlens.model import Alloc, Category
 from memlens.simulation.core.ledger import CUDA
 from memlens.simulation.torch_api.device import GPU, as_device, check_index
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memlens.simulation.core.session import Simulation
 
 
@@ -36,3 +39,19 @@ def replacements(sim: Simulation) -> dict[str, Any]:
         return resized
 
     return {"torch.UntypedStorage.cuda": to_cuda, "torch.UntypedStorage.resize_": resize}
+
+
+def raw_functions(sim: Simulation) -> dict[str, Any]:
+    """Bytes of the allocator that belong to no tensor, by their address, until they are given back."""
+    raw: dict[int, Callable[[], None]] = {}
+
+    def alloc(size: int, device: Any = None, stream: Any = None) -> int:
+        free = sim.ledger.scratch(size, Category.UNKNOWN, sim.site("caching_allocator_alloc"), sim.stream)
+        address = next(event.address for event in reversed(sim.events) if isinstance(event, Alloc)) or 0
+        raw[address] = free
+        return address
+
+    def delete(address: int) -> None:
+        raw.pop(address)()
+
+    return {"caching_allocator_alloc": alloc, "caching_allocator_delete": delete}
