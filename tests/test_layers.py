@@ -140,6 +140,44 @@ def test_imports_go_down_only(path: Path) -> None:
     assert broken_rules(path) == []
 
 
+CHILD = SOURCE / "measurement" / "child"
+
+
+def imported_at_once(text: str) -> set[str]:
+    """The libraries that a file imports when it is loaded, not when a function of it is called."""
+    tree = ast.parse(text)
+    inside = {
+        id(part)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for part in ast.walk(function)
+    }
+    names = set()
+    for node in ast.walk(tree):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("path", sorted(CHILD.glob("*.py")), ids=lambda path: path.name)
+def test_the_users_process_needs_the_standard_library_only(path: Path) -> None:
+    """What `memlens run` loads into a program by its path: that interpreter need not have memlens."""
+    assert imported_at_once(path.read_text()) <= set(sys.stdlib_module_names)
+
+
+def test_a_library_in_the_users_process_is_found() -> None:
+    """The check itself: at the top, under an `if`, in a class; what a function imports comes later."""
+    text = (
+        "import os\nif os:\n    import psutil\n"
+        "class A:\n    import torch\n    def f(self):\n        import rich\n"
+    )
+    assert imported_at_once(text) - set(sys.stdlib_module_names) == {"psutil", "torch"}
+
+
 def test_there_is_no_circle() -> None:
     """No module leads back to itself, not even for the sake of a type."""
     assert in_circles(import_graph()) == set()
