@@ -15,7 +15,7 @@ from memlens.advice import changes  # noqa: F401  # fills the table
 from memlens.advice.batch import parts_of
 from memlens.advice.change import TABLE, Change, Proposer, Untried
 from memlens.advice.checkpointing_plan import plan_change
-from memlens.advice.facts import Block, Facts, Head
+from memlens.advice.facts import Block, Head, TargetFacts
 from memlens.advice.script_edits import EDITS
 from memlens.advice.script_evaluator import ALLOC_CONF, BATCH, FREE_UNUSED
 from memlens.devices import find_gpu
@@ -25,7 +25,7 @@ from memlens.scenarios.scenario import make_scenario
 pytestmark = pytest.mark.torch
 UNTRIED = {"adafactor", "chunked-loss"}
 # a large model on which nothing that could help is done yet
-FACTS = Facts(
+FACTS = TargetFacts(
     scenario=replace(make_scenario(batch_size=8), edits=Edits(set_to_none=False)),
     base=prediction(), gpu=find_gpu("A100 40GB"), dtype=torch.float32,
     blocks=(Block("h.0", 100, 10), Block("h.1", 100, 10)), flops=20, kept_bytes=200,
@@ -35,7 +35,7 @@ FACTS = Facts(
 )  # fmt: skip
 
 
-def all_facts() -> list[Facts]:
+def all_facts() -> list[TargetFacts]:
     """The same in training and inference, on a card with bf16 and on one without."""
     inference = make_scenario(batch_size=8, mode="inference")
     older = replace(FACTS, gpu=find_gpu("T4"))

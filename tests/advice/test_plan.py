@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 import memlens
 from memlens.advice.checkpointing_plan import arrangements, cheapest, find_plan
-from memlens.advice.evaluator import Bench
-from memlens.advice.model_observer import Look
+from memlens.advice.evaluator import ModelEvaluator
+from memlens.advice.model_observer import ModelObserver
 from memlens.devices import find_gpu
 from memlens.scenarios.inputs import read_inputs
 from memlens.scenarios.scenario import make_scenario
@@ -47,16 +47,18 @@ def every(k: int) -> list[tuple[int, ...]]:
     return [tuple(range(0, LAYERS, k)), tuple(range(k - 1, LAYERS, k))]
 
 
-def bench(memory_bytes: int) -> tuple[Bench, Look]:
+def make_evaluator(memory_bytes: int) -> tuple[ModelEvaluator, ModelObserver]:
     scenario = make_scenario(inputs=read_inputs(INPUT), batch_size=BATCH)
-    return Bench(find_target(tokens, {}), scenario, None, memory_bytes, lambda text: None), Look()
+    target = find_target(tokens, {})
+    evaluator = ModelEvaluator(target=target, scenario=scenario, card=None, memory_bytes=memory_bytes)
+    return evaluator, ModelObserver()
 
 
 def test_the_same_work_needs_no_more_memory() -> None:
     """As many layers as every k-th would be, chosen by the plan: no more for tensors, no more in all."""
-    tried, look = bench(80 << 30)
-    base = tried.predict(tried.scenario, "as it is", look)
-    blocks = look.facts(tried.scenario, base, find_gpu("A100 80GB")).blocks
+    tried, observer = make_evaluator(80 << 30)
+    base = tried.predict(tried.scenario, "as it is", observer)
+    blocks = observer.facts(tried.scenario, base, find_gpu("A100 80GB")).blocks
     assert len(blocks) == LAYERS
     for k in (2, 3, 4, 6, 12):
         chosen = cheapest(blocks, sum(block.kept_bytes for block in blocks[: LAYERS // k]))
@@ -70,9 +72,9 @@ def test_the_same_work_needs_no_more_memory() -> None:
 def test_the_same_memory_takes_no_more_work(k: int) -> None:
     """On a card of exactly what every k-th needs, the plan recomputes no more layers, and fits."""
     memory = min(needs(chosen)[0] for chosen in every(k))
-    tried, look = bench(memory)
-    base = tried.predict(tried.scenario, "as it is", look)
-    plan = find_plan(look.facts(tried.scenario, base, find_gpu("A100 80GB")), tried)
+    tried, observer = make_evaluator(memory)
+    base = tried.predict(tried.scenario, "as it is", observer)
+    plan = find_plan(observer.facts(tried.scenario, base, find_gpu("A100 80GB")), tried)
     assert plan is not None
     chosen = tuple(int(index) for index in plan.detail.split(","))
     assert len(chosen) <= LAYERS // k

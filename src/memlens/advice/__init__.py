@@ -1,5 +1,5 @@
 """What would make it fit: a table of changes, each tried by simulating it.
 
-`advise` (advise.py) is the door. `look` finds out what there is to change, `changes/` proposes, `bench`
-simulates, `plan`, `batch` and `combine` search, `result` is what comes out.
+`advise` (advise.py) and `scripts` are the doors. The observers find out what there is to change, `changes/`
+proposes, the evaluators simulate, `checkpointing_plan`, `batch` and `combine` search. `result` is the answer.
 """

@@ -11,9 +11,9 @@ from memlens.advice.batch import fewest_parts, largest
 from memlens.advice.change import TABLE, Change
 from memlens.advice.checkpointing_plan import find_plan
 from memlens.advice.combine import combine
-from memlens.advice.evaluator import Bench, Outcome, with_memory
-from memlens.advice.facts import Facts
-from memlens.advice.model_observer import Look
+from memlens.advice.evaluator import Evaluator, ModelEvaluator, Outcome, with_memory
+from memlens.advice.facts import TargetFacts
+from memlens.advice.model_observer import ModelObserver
 from memlens.advice.result import Advice, Advised
 from memlens.devices import Gpu, as_gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError
@@ -53,30 +53,34 @@ def advise(
 
     >>> import torch, memlens
     >>> model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096) for _ in range(4)))
-    >>> found = memlens.advise(model, batch_size=16, memory="1.7GiB")
-    >>> found.base.fits, found.advice[0].fits
+    >>> advice = memlens.advise(model, batch_size=16, memory="1.7GiB")
+    >>> advice.base.fits, advice.advice[0].fits
     (False, True)
     """
-    bench = _bench(target, gpu, memory, inputs, model_args, progress, scenario)
-    bench.scenario = replace(bench.scenario, edits=replace(bench.scenario.edits, set_to_none=set_to_none))
-    look = Look()
-    base = bench.predict(bench.scenario, "as it is", look)
-    return ranked_advice(look.facts(bench.scenario, base, simulated_card(bench)), bench, same_result)
+    evaluator = make_evaluator(target, gpu, memory, inputs, model_args, progress, scenario)
+    as_it_is = evaluator.scenario
+    as_it_is = replace(as_it_is, edits=replace(as_it_is.edits, set_to_none=set_to_none))
+    evaluator.scenario, observer = as_it_is, ModelObserver()
+    base = evaluator.predict(as_it_is, "as it is", observer)
+    facts = observer.facts(as_it_is, base, simulated_card(evaluator))
+    return ranked_advice(facts, evaluator, same_result)
 
 
-def ranked_advice(facts: Facts, bench: Bench, same_result: bool) -> Advice:
+def ranked_advice(facts: TargetFacts, evaluator: Evaluator[Any], same_result: bool) -> Advice:
     """Every change that the facts suggest, simulated and ranked; several at once where one is not enough."""
     base = facts.base
-    tried = _try_all(facts, bench, same_result)
+    tried = _try_all(facts, evaluator, same_result)
     ranked = [(c, o) for c, o in tried if _worth(base, o)]
     advised = [_advised(change, outcome, base) for change, outcome in ranked]
     advised.sort(key=lambda item: (item.changes_result, -item.saves_bytes))
     combination = None
     if base.fits is False and not any(item.fits and not item.changes_result for item in advised):
-        combination = combine(ranked, facts, bench, base.peak.process_bytes)
+        combination = combine(ranked, facts, evaluator, base.peak.process_bytes)
     if combination is not None and len(combination.names) == 1:
         combination = None  # a single one that is in the list already
-    return Advice(base, tuple(advised), combination, refused=tuple(bench.refused), simulated=bench.simulated)
+    return Advice(
+        base, tuple(advised), combination, refused=tuple(evaluator.refused), simulated=evaluator.simulated
+    )
 
 
 class BatchOptions(ScenarioOptions, total=False):
@@ -108,24 +112,24 @@ def largest_batch(
     """
     if gpu is None and memory is None:
         raise UsageError("the largest batch of no card was asked for", hint="name one: --gpu 4090")
-    bench = _bench(target, gpu, memory, inputs, model_args, progress, scenario)
-    if any(spec.batched for spec in bench.scenario.inputs):
+    evaluator = make_evaluator(target, gpu, memory, inputs, model_args, progress, scenario)
+    if any(spec.batched for spec in evaluator.scenario.inputs):
         raise UsageError(
             "an input was given as a tensor, batch and all, so there is no batch to search for",
             hint="give the shape of one sample: inputs='3x224x224'",
         )
-    return searched(bench, margin)
+    return searched(evaluator, margin)
 
 
-def searched(bench: Bench, margin: str | int | float) -> Advice:
+def searched(evaluator: Evaluator[Any], margin: str | int | float) -> Advice:
     """The largest batch that leaves `margin` of the card, and what is predicted with it."""
-    whole = simulated_card(bench).memory_bytes
+    whole = simulated_card(evaluator).memory_bytes
     margin_bytes = read_margin(margin, whole)
-    bench.memory_bytes = whole - margin_bytes
-    found = largest(bench, bench.memory_bytes, margin_bytes)
-    bench.memory_bytes = whole
-    base = bench.predict(bench.with_batch(max(found.batch_size, 1)), "the answer")
-    return Advice(base, (), largest_batch=found, simulated=bench.simulated)
+    evaluator.memory_bytes = whole - margin_bytes
+    answer = largest(evaluator, evaluator.memory_bytes, margin_bytes)
+    evaluator.memory_bytes = whole
+    base = evaluator.predict(evaluator.with_batch(max(answer.batch_size, 1)), "the answer")
+    return Advice(base, (), largest_batch=answer, simulated=evaluator.simulated)
 
 
 def max_batch_size(target: Any, **call: Unpack[BatchOptions]) -> int:
@@ -135,9 +139,9 @@ def max_batch_size(target: Any, **call: Unpack[BatchOptions]) -> int:
     >>> memlens.max_batch_size(torch.nn.Linear(1024, 1024), memory="600MiB", margin="5%") > 1000
     True
     """
-    found = largest_batch(target, **call).largest_batch
-    assert found is not None
-    return found.batch_size
+    answer = largest_batch(target, **call).largest_batch
+    assert answer is not None
+    return answer.batch_size
 
 
 def read_margin(margin: str | int | float, memory_bytes: int) -> int:
@@ -163,44 +167,48 @@ def read_margin(margin: str | int | float, memory_bytes: int) -> int:
     return int(share * memory_bytes)
 
 
-def _bench(
+def make_evaluator(
     target: Any, gpu: Any, memory: Any, inputs: Any, model_args: Any, progress: Any, scenario: ScenarioOptions
-) -> Bench:
+) -> ModelEvaluator:
     checked = make_scenario(inputs=read_inputs(inputs), **scenario)
     card = as_gpu(gpu)
     memory_bytes = parse_bytes(memory) if memory is not None else None
-    found = find_target(target, model_args or {})
-    return Bench(found, checked, card, memory_bytes, progress or (lambda text: None))
+    return ModelEvaluator(
+        target=find_target(target, model_args or {}), scenario=checked, card=card, memory_bytes=memory_bytes,
+        progress=progress or (lambda text: None),
+    )  # fmt: skip
 
 
-def simulated_card(bench: Bench) -> Gpu:
-    if bench.card is not None:
-        return with_memory(bench.card, bench.memory_bytes)
-    return custom_gpu(bench.memory_bytes) if bench.memory_bytes is not None else find_gpu(REFERENCE)
+def simulated_card(evaluator: Evaluator[Any]) -> Gpu:
+    if evaluator.card is not None:
+        return with_memory(evaluator.card, evaluator.memory_bytes)
+    return custom_gpu(evaluator.memory_bytes) if evaluator.memory_bytes is not None else find_gpu(REFERENCE)
 
 
-def _try_all(facts: Facts, bench: Bench, same_result: bool) -> list[tuple[Change, Outcome]]:
+def _try_all(
+    facts: TargetFacts, evaluator: Evaluator[Any], same_result: bool
+) -> list[tuple[Change, Outcome]]:
     """Every change that the table proposes, then those that are searched for."""
-    found: list[tuple[Change, Outcome]] = []
+    tried: list[tuple[Change, Outcome]] = []
     proposed = [change for proposer in TABLE for change in proposer(facts)]
     wanted = [change for change in proposed if not (same_result and change.changes_result)]
     for change in wanted:
-        bench.learn(change, facts)
-    bench.prepare(wanted)
+        evaluator.learn(change, facts)
+    evaluator.prepare(wanted)
     for change in wanted:
-        _add(found, change, bench)
+        _add(tried, change, evaluator)
     if facts.base.fits is False:
-        _add(found, find_plan(facts, bench), bench)
-    parts = fewest_parts(facts, bench)
+        _add(tried, find_plan(facts, evaluator), evaluator)
+    parts = fewest_parts(facts, evaluator)
     if parts is not None and not (same_result and parts.changes_result):
-        _add(found, parts, bench)
-    return found
+        _add(tried, parts, evaluator)
+    return tried
 
 
-def _add(found: list[tuple[Change, Outcome]], change: Change | None, bench: Bench) -> None:
-    outcome = bench.outcome(change) if change is not None else None
+def _add(tried: list[tuple[Change, Outcome]], change: Change | None, evaluator: Evaluator[Any]) -> None:
+    outcome = evaluator.outcome(change) if change is not None else None
     if change is not None and outcome is not None:
-        found.append((change, outcome))
+        tried.append((change, outcome))
 
 
 def _worth(base: Prediction, outcome: Outcome) -> bool:

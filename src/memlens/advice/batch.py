@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from memlens.advice.change import Change
-from memlens.advice.evaluator import Bench, Outcome
-from memlens.advice.facts import Facts
+from memlens.advice.evaluator import Evaluator, Outcome
+from memlens.advice.facts import TargetFacts
 from memlens.advice.result import LargestBatch
 from memlens.scenarios.scenario import Scenario
 
@@ -59,16 +60,16 @@ def _on_the_line(points: list[tuple[int, int]], low: int, memory_bytes: int) -> 
     return x1 + (memory_bytes - y1) * (x2 - x1) // (y2 - y1) if y2 > y1 else None
 
 
-def largest(bench: Bench, memory_bytes: int, margin_bytes: int) -> LargestBatch:
+def largest(evaluator: Evaluator[Any], memory_bytes: int, margin_bytes: int) -> LargestBatch:
     """The largest batch on a card that is smaller by the margin."""
     known: dict[int, Outcome] = {}
 
     def fits_at(size: int) -> tuple[bool, int | None]:
-        predicted = bench.predict(bench.with_batch(size), f"batch {size}")
+        predicted = evaluator.predict(evaluator.with_batch(size), f"batch {size}")
         known[size] = Outcome(predicted.peak.process_bytes, 0, predicted.fits)
         return bool(predicted.fits), predicted.peak.process_bytes
 
-    size, capped = search(fits_at, memory_bytes, first=bench.first_batch)
+    size, capped = search(fits_at, memory_bytes, first=evaluator.first_batch)
     after = known.get(size + 1)
     return LargestBatch(
         size,
@@ -79,7 +80,7 @@ def largest(bench: Bench, memory_bytes: int, margin_bytes: int) -> LargestBatch:
     )
 
 
-def parts_of(facts: Facts, parts: int) -> Change:
+def parts_of(facts: TargetFacts, parts: int) -> Change:
     """The batch in `parts` parts of equal size."""
     size = facts.scenario.batch_size // parts
     if not facts.training:
@@ -111,7 +112,7 @@ def parts_of(facts: Facts, parts: int) -> Change:
     )
 
 
-def divisors(facts: Facts) -> list[int]:
+def divisors(facts: TargetFacts) -> list[int]:
     """In how many equal parts a batch can be cut, fewest first; none where it cannot be cut at all."""
     size = facts.scenario.batch_size
     if facts.fixed_batch:
@@ -119,17 +120,17 @@ def divisors(facts: Facts) -> list[int]:
     return [parts for parts in range(2, size + 1) if size % parts == 0]
 
 
-def fewest_parts(facts: Facts, bench: Bench, *others: Change) -> Change | None:
+def fewest_parts(facts: TargetFacts, evaluator: Evaluator[Any], *others: Change) -> Change | None:
     """The largest part that fits together with `others`; the smallest one where none does."""
     choices = divisors(facts)
     if not choices:
         return None
     low, high = 0, len(choices) - 1  # the last is tried last, so that what fits sooner costs less time
-    if not bench.asked:
+    if not evaluator.has_card:
         return parts_of(facts, choices[0])
     while low < high:
         middle = (low + high) // 2
-        outcome = bench.outcome(*others, parts_of(facts, choices[middle]))
+        outcome = evaluator.outcome(*others, parts_of(facts, choices[middle]))
         if outcome is not None and outcome.fits:
             high = middle
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from memlens.advice.facts import Facts
+from memlens.advice.facts import TargetFacts
 from memlens.scenarios.model_edits import ModelEdit
 from memlens.scenarios.scenario import Scenario
 
@@ -44,7 +44,7 @@ class Change:
     needs_replay: bool = False
 
 
-Proposer = Callable[[Facts], Iterator[Change]]
+Proposer = Callable[[TargetFacts], Iterator[Change]]
 TABLE: list[Proposer] = []
 
 

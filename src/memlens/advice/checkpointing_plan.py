@@ -8,11 +8,12 @@ keep. Of equal blocks the first are taken: when backward recomputes one of them,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from memlens.advice.blocks import checkpoint_these, checkpointing_code
 from memlens.advice.change import Change, with_model_edit
-from memlens.advice.evaluator import Bench
-from memlens.advice.facts import Block, Facts
+from memlens.advice.evaluator import Evaluator
+from memlens.advice.facts import Block, TargetFacts
 
 MOST_STATES = 1000
 TRIES = 10
@@ -53,7 +54,7 @@ def _worth_keeping(states: dict[int, State], need_bytes: int) -> dict[int, State
     return {saved: kept[saved] for saved in ranges.values()}
 
 
-def plan_change(facts: Facts, chosen: tuple[int, ...]) -> Change:
+def plan_change(facts: TargetFacts, chosen: tuple[int, ...]) -> Change:
     """Checkpointing of the blocks with these indices."""
     paths = [facts.blocks[index].path for index in chosen]
     share = sum(facts.blocks[index].flops for index in chosen) / facts.flops if facts.flops else 0.0
@@ -89,7 +90,7 @@ def spans(paths: Sequence[str]) -> str:
     return ", ".join(group[0] if len(group) == 1 else f"{group[0]} to {group[-1]}" for group in groups)
 
 
-def find_plan(facts: Facts, bench: Bench, *others: Change) -> Change | None:
+def find_plan(facts: TargetFacts, evaluator: Evaluator[Any], *others: Change) -> Change | None:
     """The cheapest set of blocks that was simulated and fits; None where even all do not.
 
     What is needed is searched between what the base run is short of and what all blocks keep: each set that
@@ -99,7 +100,7 @@ def find_plan(facts: Facts, bench: Bench, *others: Change) -> Change | None:
     if memory is None or len(blocks) < 2 or facts.scenario.grad_checkpointing or not facts.training:
         return None
     least = min((block.kept_bytes for block in blocks if block.kept_bytes), default=0)
-    start = bench.outcome(*others)
+    start = evaluator.outcome(*others)
     if not least or start is None:
         return None
     low, high = 0, sum(block.kept_bytes for block in blocks)
@@ -109,7 +110,7 @@ def find_plan(facts: Facts, bench: Bench, *others: Change) -> Change | None:
         chosen = cheapest(blocks, min(max(need, low + 1), high))
         if chosen == best:
             break
-        outcome = bench.outcome(*others, plan_change(facts, chosen))
+        outcome = evaluator.outcome(*others, plan_change(facts, chosen))
         if outcome is None:
             return None
         saved = sum(blocks[index].kept_bytes for index in chosen)
@@ -127,12 +128,12 @@ def find_plan(facts: Facts, bench: Bench, *others: Change) -> Change | None:
         return None  # all of them is what plain checkpointing does, unless the model does it its own way
     return min(
         (plan_change(facts, chosen) for chosen in arrangements(blocks, best)),
-        key=lambda change: _needs(bench, *others, change),
+        key=lambda change: _needs(evaluator, *others, change),
     )
 
 
-def _needs(bench: Bench, *changes: Change) -> tuple[bool, int]:
-    outcome = bench.outcome(*changes)
+def _needs(evaluator: Evaluator[Any], *changes: Change) -> tuple[bool, int]:
+    outcome = evaluator.outcome(*changes)
     return (True, 0) if outcome is None else (not outcome.fits, outcome.process_bytes)
 
 

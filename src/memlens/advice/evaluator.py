@@ -1,14 +1,14 @@
-"""Simulates scenarios for advice: each once, with what the others have told already."""
+"""Simulates what advice asks for, each once: a model's scenarios here, scripts in `script_evaluator`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic, TypeVar
 
 from memlens.advice.change import Change
-from memlens.advice.facts import Facts
-from memlens.advice.model_observer import Look
+from memlens.advice.facts import TargetFacts
 from memlens.advice.result import Refused
 from memlens.allocator import AllocatorConfig, parse_config, replay
 from memlens.devices import Gpu
@@ -16,8 +16,11 @@ from memlens.errors import MemlensError
 from memlens.explanation.prediction import Prediction
 from memlens.model import Trace
 from memlens.scenarios.finish_prediction import conclude
-from memlens.scenarios.predict import simulate_scenario
+from memlens.scenarios.predict import ObserveModel, simulate_scenario
+from memlens.scenarios.scenario import Scenario
 from memlens.scenarios.target import Target
+
+S = TypeVar("S")  # what is simulated: a Scenario, or a Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,91 +32,102 @@ class Outcome:
     fits: bool | None
 
 
-@dataclass
-class Bench:
-    """One target on one card. Outcomes are kept by the names of the changes that led to them."""
+@dataclass(kw_only=True)
+class Evaluator(ABC, Generic[S]):
+    """One `scenario` on one card. Outcomes are kept by the names of the changes that led to them."""
 
-    target: Target | None  # None where the scenario says it all
-    scenario: Any  # a Scenario; of a script, a Script
+    scenario: S
     card: Gpu | None
     memory_bytes: int | None
-    progress: Callable[[str], None]
+    progress: Callable[[str], None] = lambda text: None
     simulated: int = 0
     first_batch: int = 1  # where the search for the largest batch begins
     refused: list[Refused] = field(default_factory=list)
     _known: dict[tuple[str, ...], Outcome | None] = field(default_factory=dict)
 
     @property
-    def asked(self) -> bool:
+    def has_card(self) -> bool:
+        """Whether the question is about a card, by its name or by its memory."""
         return self.card is not None or self.memory_bytes is not None
 
-    def predict(self, scenario: Any, saying: str, look: Look | None = None) -> Prediction:
-        """Simulate `scenario`, and say on the way what for."""
-        assert self.target is not None
+    @abstractmethod
+    def predict(self, scenario: S, saying: str) -> Prediction:
+        """Simulate `scenario`, and report progress as `saying`: what it is for."""
+
+    @abstractmethod
+    def changed(self, scenario: S, change: Change) -> S:
+        """`scenario` with one more change."""
+
+    @abstractmethod
+    def with_batch(self, size: int) -> S:
+        """The scenario with another batch."""
+
+    def outcome(self, *changes: Change) -> Outcome | None:
+        """The scenario with these changes; None where the model does not take them."""
+        key = tuple(sorted(change.name + change.detail for change in changes))
+        if key not in self._known:
+            self._known[key] = self._try(changes)
+        return self._known[key]
+
+    def prepare(self, changes: Sequence[Change]) -> None:  # one at a time: nothing to prepare
+        """These will be asked for, each by itself: who can simulate several at once does so now."""
+
+    def _try(self, changes: tuple[Change, ...]) -> Outcome | None:
+        name = " + ".join(change.name for change in changes)
+        scenario = self.scenario
+        try:
+            for change in changes:
+                scenario = self.changed(scenario, change)
+            return as_outcome(self.predict(scenario, name))
+        except MemlensError as error:
+            self.refused.append(Refused(name, error.message))
+            return None
+
+    def learn(self, change: Change, facts: TargetFacts) -> None:
+        """The outcome of one change that the run as it is tells, without another run."""
+        outcome = self.replayed(change, facts)
+        if outcome is not None:
+            self._known[(change.name,)] = outcome
+
+    def replayed(self, change: Change, facts: TargetFacts) -> Outcome | None:
+        """What a replay of the run as it is gives for `change`; None where only another run could tell."""
+        if not change.needs_replay:
+            return None
+        config = parse_config(change.edit_scenario(facts.scenario).alloc_conf or "")
+        trace = replay(facts.base.trace, config)
+        return as_outcome(concluded_again(facts.base, trace, facts.gpu, config))
+
+
+@dataclass(kw_only=True)
+class ModelEvaluator(Evaluator[Scenario]):
+    """A model, trained by the loop that the scenario describes."""
+
+    target: Target
+
+    def predict(self, scenario: Scenario, saying: str, observe: ObserveModel | None = None) -> Prediction:
         self.simulated += 1
 
         def progress(text: str) -> None:
             self.progress(f"{saying}: {text}")
 
         return simulate_scenario(
-            self.target, scenario, self.card, self.memory_bytes, self.asked, progress, look
+            self.target, scenario, self.card, self.memory_bytes, self.has_card, progress, observe
         )
 
-    def outcome(self, *changes: Change) -> Outcome | None:
-        """The scenario with these changes; None where the model does not take them."""
-        key = tuple(sorted(change.name + change.detail for change in changes))
-        if key not in self._known:
-            scenario = self.scenario
-            self._known[key] = self._try(scenario, changes)
-        return self._known[key]
-
-    def prepare(self, changes: Sequence[Change]) -> None:
-        """These will be asked for, each by itself: a bench that can simulate several at once does so now."""
-
-    def changed(self, scenario: Any, change: Change) -> Any:
-        """`scenario` with one more change."""
+    def changed(self, scenario: Scenario, change: Change) -> Scenario:
         return change.edit_scenario(scenario)
 
-    def with_batch(self, size: int) -> Any:
-        """The scenario with another batch."""
+    def with_batch(self, size: int) -> Scenario:
         return replace(self.scenario, batch_size=size)
 
-    def _try(self, scenario: Any, changes: tuple[Change, ...]) -> Outcome | None:
-        name = " + ".join(change.name for change in changes)
-        try:
-            for change in changes:
-                scenario = self.changed(scenario, change)
-            return summed(self.predict(scenario, name))
-        except MemlensError as error:
-            self.refused.append(Refused(name, error.message))
-            return None
 
-    def learn(self, change: Change, facts: Facts) -> None:
-        """The outcome of one change that the run as it is tells, without another run."""
-        outcome = self.replayed(change, facts)
-        if outcome is not None:
-            self._known[(change.name,)] = outcome
-
-    def replayed(self, change: Change, facts: Facts) -> Outcome | None:
-        """What a replay of the run as it is gives for `change`; None where only another run could tell."""
-        if not change.needs_replay:
-            return None
-        return replayed(facts.base, facts.gpu, change.edit_scenario(facts.scenario).alloc_conf or "")
-
-
-def summed(prediction: Prediction) -> Outcome:
+def as_outcome(prediction: Prediction) -> Outcome:
     peak = prediction.peak
     return Outcome(peak.process_bytes, peak.high_process_bytes, prediction.fits)
 
 
-def replayed(base: Prediction, gpu: Gpu, alloc_conf: str) -> Outcome:
-    """The same allocations under another setting of the allocator: what it reserves is all that changes."""
-    config = parse_config(alloc_conf)
-    return summed(concluded_again(base, replay(base.trace, config), gpu, config))
-
-
 def concluded_again(base: Prediction, trace: Trace, gpu: Gpu, config: AllocatorConfig) -> Prediction:
-    """What is said of the same run when its allocations were placed anew."""
+    """The prediction of the same run with its allocations placed anew: `trace`."""
     return conclude(
         trace, gpu, config, asked=base.fits is not None, target=base.target,
         scenario=base.scenario, operators=base.operators, elapsed_seconds=base.elapsed_seconds,

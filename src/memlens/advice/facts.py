@@ -35,7 +35,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Facts:
+class TargetFacts:
     """The scenario as it is, what it needs, and what was seen of its model.
 
     `attention` names the switch from materialised to fused attention that the model has, "" where there is

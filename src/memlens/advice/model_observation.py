@@ -20,7 +20,7 @@ BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 IN_PLACE = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold, nn.Dropout)
 
 
-class Seen:
+class ModelObservation:
     """Made before the model runs; is told of every operator. Looks at the first step's forward.
 
     Hooks are those of the simulation's own copy of the model, which goes with it.
@@ -100,7 +100,7 @@ class Seen:
             self._read.clear()
 
     def facts(self) -> dict[str, Any]:
-        """What there is to change about the model, in plain values; names are those of `Facts`."""
+        """What there is to change about the model, in plain values; names are those of `TargetFacts`."""
         model = self.model
         named = dict(model.named_modules())
         paths = find_blocks(model)

@@ -1,4 +1,4 @@
-"""Looks at a model while the scenario runs as it is: what `Seen` sees, and the scenario's own side of it."""
+"""Observes a model while its scenario runs as it is, and adds what the scenario says."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from memlens.advice.facts import Block, Facts, Head
-from memlens.advice.model_observation import Seen, under
+from memlens.advice.facts import Block, Head, TargetFacts
+from memlens.advice.model_observation import ModelObservation, under
 from memlens.devices import Gpu
 from memlens.explanation.held import held_by
 from memlens.explanation.prediction import Prediction
@@ -16,33 +16,33 @@ from memlens.scenarios.scenario import Scenario
 from memlens.scenarios.training import Prepared
 
 
-class Look:
+class ModelObserver:
     """Called with the model on the device before it runs; `facts()` afterwards."""
 
     def __init__(self) -> None:
         self.prepared: Prepared | None = None
-        self.seen: Seen | None = None
+        self.seen: ModelObservation | None = None
 
     def __call__(self, sim: Any, prepared: Prepared) -> None:
-        self.prepared, self.seen = prepared, Seen(sim, prepared.model)
+        self.prepared, self.seen = prepared, ModelObservation(sim, prepared.model)
         sim.watch = self.seen.operator
 
-    def facts(self, scenario: Scenario, base: Prediction, gpu: Gpu) -> Facts:
+    def facts(self, scenario: Scenario, base: Prediction, gpu: Gpu) -> TargetFacts:
         """What was seen, once the run is over."""
         assert self.prepared is not None
         assert self.seen is not None
-        prepared, found = self.prepared, self.seen.facts()
-        del found["rows"], found["dtype"]
+        prepared, model = self.prepared, self.seen.facts()
+        del model["rows"], model["dtype"]
         kept = kept_by_module(base.trace)
-        blocks = tuple(Block(path, under(kept, path), flops) for path, flops in found.pop("blocks"))
-        return Facts(
+        blocks = tuple(Block(path, under(kept, path), flops) for path, flops in model.pop("blocks"))
+        return TargetFacts(
             scenario=scenario, base=base, gpu=gpu, dtype=prepared.dtype, blocks=blocks,
             kept_bytes=sum(kept.values()), fixed_batch=any(spec.batched for spec in prepared.specs),
-            head=head(self.seen, prepared), in_place=tuple(found.pop("in_place")), **found,
+            head=head(self.seen, prepared), in_place=tuple(model.pop("in_place")), **model,
         )  # fmt: skip
 
 
-def head(seen: Seen, prepared: Prepared) -> Head | None:
+def head(seen: ModelObservation, prepared: Prepared) -> Head | None:
     """The layer that makes the scores of a large vocabulary, where its loss could take it over."""
     named: dict[str, nn.Module] = dict(seen.model.named_modules())
     loss = prepared.objective.name

@@ -1,4 +1,4 @@
-"""A script on the bench: changes of a scenario as changes of a script, each tried by running it again."""
+"""Evaluates a script: changes of a scenario as changes of a script, each tried by running it again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memlens.advice.change import Change, Untried
-from memlens.advice.evaluator import Bench, Outcome, concluded_again, summed
-from memlens.advice.facts import Facts
-from memlens.advice.model_observer import Look
+from memlens.advice.evaluator import Evaluator, Outcome, as_outcome, concluded_again
+from memlens.advice.facts import TargetFacts
 from memlens.advice.unused_tensors import freed_early
 from memlens.allocator import from_environment, parse_config, replay
 from memlens.devices import find_gpu
@@ -28,8 +27,8 @@ MOST_AT_A_TIME = 4  # each may take the memory of a script
 BATCH, ALLOC_CONF, FREE_UNUSED = "batch", "alloc-conf", "free-unused"
 
 
-@dataclass
-class ScriptBench(Bench):
+@dataclass(kw_only=True)
+class ScriptEvaluator(Evaluator[Script]):
     """`scenario` is a Script. Its batch is that of a loader, or what `batch_arg` names."""
 
     batch: int | None = None  # rows of the model's input, as the script is
@@ -43,7 +42,7 @@ class ScriptBench(Bench):
             list(pool.map(self.outcome, changes))
         self.refused.sort(key=lambda item: item.name)
 
-    def predict(self, scenario: Script, saying: str, look: Look | None = None) -> Prediction:
+    def predict(self, scenario: Script, saying: str) -> Prediction:
         return self.run(scenario, saying)[0]
 
     def run(self, script: Script, saying: str) -> tuple[Prediction, dict[str, Any]]:
@@ -68,7 +67,7 @@ class ScriptBench(Bench):
         at = {int(number): index for number, index in seen["stale"].items()}
         config = parse_config(conf) if conf is not None else from_environment(os.environ)
         trace = replay(freed_early(base.trace, at), config)
-        gpu = card_of(self.card or (None if self.asked else find_gpu(REFERENCE)), self.memory_bytes)
+        gpu = card_of(self.card or (None if self.has_card else find_gpu(REFERENCE)), self.memory_bytes)
         return concluded_again(base, trace, gpu, config)
 
     def changed(self, scenario: Script, change: Change) -> Script:
@@ -79,9 +78,9 @@ class ScriptBench(Bench):
             scenario = self.with_batch(edits.pop(BATCH), scenario)
         return replace(scenario, changes={**scenario.changes, **edits})
 
-    def replayed(self, change: Change, facts: Facts) -> Outcome | None:
+    def replayed(self, change: Change, facts: TargetFacts) -> Outcome | None:
         if change.edit_script == {FREE_UNUSED: None}:
-            return summed(self.without_unused(facts.base, self.seen, self.alloc_conf))
+            return as_outcome(self.without_unused(facts.base, self.seen, self.alloc_conf))
         return super().replayed(change, facts)
 
     def with_batch(self, size: int, script: Script | None = None) -> Script:

@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils import checkpoint
 from torch.utils.data import DataLoader
 
-from memlens.advice.model_observation import Seen
+from memlens.advice.model_observation import ModelObservation
 from memlens.advice.unused_tensors import stale_allocations
 from memlens.simulation.core.tensors_in import tensors_in
 
@@ -39,7 +39,7 @@ class Onlooker:
         self.optimizers: list[weakref.ref[Any]] = []
         self.made: list[Callable[[Any], None]] = []  # what happens to a new optimizer
         self.stepped: list[Callable[[Any], None]] = []  # what happens after a step of one
-        self.models: dict[nn.Module, Seen] = {}
+        self.models: dict[nn.Module, ModelObservation] = {}
         self.noted: dict[str, Any] = {
             "autocast": False, "checkpoints": False, "held_gradients": 0, "loaders": [], "optimizers": [],
         }  # fmt: skip
@@ -153,7 +153,7 @@ class Onlooker:
         if model in self.models:
             return
         rows = [tensor.shape[0] for tensor in tensors_in([*args, *kwargs.values()]) if tensor.dim()]
-        self.models[model] = Seen(self.sim, model, rows[0] if rows else None)
+        self.models[model] = ModelObservation(self.sim, model, rows[0] if rows else None)
         for edit in self.edits:
             edit(model)
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from memlens.advice.advise import DEFAULT_MARGIN, ranked_advice, searched, simulated_card
-from memlens.advice.facts import Block, Facts
+from memlens.advice.facts import Block, TargetFacts
 from memlens.advice.model_observation import under
 from memlens.advice.model_observer import kept_by_module
 from memlens.advice.result import Advice, Refused
-from memlens.advice.script_evaluator import ScriptBench, main_model
+from memlens.advice.script_evaluator import ScriptEvaluator, main_model
 from memlens.devices import Gpu, as_gpu
 from memlens.errors import UsageError
 from memlens.explanation.prediction import Prediction
@@ -43,11 +43,11 @@ def advise_script(
     >>> advise_script(Script("train.py"), gpu="T4").advice[0].how  # doctest: +SKIP
     'del outputs  # and no list of losses: append loss.item()'
     """
-    bench = _bench(script, gpu, memory, alloc_conf, batch_arg, progress)
-    base = _look(bench)
-    facts = facts_of(bench, base)
-    found = ranked_advice(facts, bench, same_result)
-    return replace(found, refused=(*found.refused, *_not_tried(facts)))
+    evaluator = make_evaluator(script, gpu, memory, alloc_conf, batch_arg, progress)
+    base = _observe(evaluator)
+    facts = facts_of(evaluator, base)
+    advice = ranked_advice(facts, evaluator, same_result)
+    return replace(advice, refused=(*advice.refused, *_not_tried(facts)))
 
 
 def largest_batch_of_script(
@@ -63,44 +63,45 @@ def largest_batch_of_script(
     """The largest batch with which the script fits, in `largest_batch`; it and one sample more were run."""
     if gpu is None and memory is None:
         raise UsageError("the largest batch of no card was asked for", hint="name one: --gpu 4090")
-    bench = _bench(script, gpu, memory, alloc_conf, batch_arg, progress)
-    _look(bench)
-    return searched(bench, margin)
+    evaluator = make_evaluator(script, gpu, memory, alloc_conf, batch_arg, progress)
+    _observe(evaluator)
+    return searched(evaluator, margin)
 
 
-def _bench(
+def make_evaluator(
     script: Script, gpu: Any, memory: Any, alloc_conf: str | None, batch_arg: str | None, progress: Any
-) -> ScriptBench:
+) -> ScriptEvaluator:
     card = as_gpu(gpu)
     memory_bytes = parse_bytes(memory) if memory is not None else None
-    return ScriptBench(
-        None, script, card, memory_bytes, progress, batch_arg=batch_arg, alloc_conf=alloc_conf
+    return ScriptEvaluator(
+        scenario=script, card=card, memory_bytes=memory_bytes, progress=progress, batch_arg=batch_arg,
+        alloc_conf=alloc_conf,
     )  # fmt: skip
 
 
-def _look(bench: ScriptBench) -> Prediction:
-    """The script as it is; what the bench needs to know of it."""
-    base, bench.seen = bench.run(bench.scenario, "as it is")
-    model = main_model(bench.seen)
+def _observe(evaluator: ScriptEvaluator) -> Prediction:
+    """The script as it is; what the evaluator needs to know of it."""
+    base, evaluator.seen = evaluator.run(evaluator.scenario, "as it is")
+    model = main_model(evaluator.seen)
     if not model:
         raise UsageError(
-            f"{bench.scenario.path} trains no model, so there is nothing to change from outside",
+            f"{evaluator.scenario.path} trains no model, so there is nothing to change from outside",
             hint="memlens advise FILE.py:MODEL --mode inference",
         )
-    bench.batch, bench.first_batch = model["rows"], model["rows"] or 1
+    evaluator.batch, evaluator.first_batch = model["rows"], model["rows"] or 1
     return base
 
 
-def facts_of(bench: ScriptBench, base: Prediction) -> Facts:
+def facts_of(evaluator: ScriptEvaluator, base: Prediction) -> TargetFacts:
     """What was seen of the script's largest model and of its loop, as facts about a scenario."""
-    seen, model = bench.seen, dict(main_model(bench.seen))
+    seen, model = evaluator.seen, dict(main_model(evaluator.seen))
     kept = kept_by_module(base.trace)
     blocks = tuple(Block(path, under(kept, path), flops) for path, flops in model.pop("blocks"))
     rows, dtype = model.pop("rows"), getattr(torch, model.pop("dtype"))
-    changeable = bench.batch_arg is not None or rows in seen["loaders"]
-    return Facts(
-        scenario=scenario_of(seen, rows, bench.alloc_conf), base=base, gpu=simulated_card(bench), dtype=dtype,
-        blocks=blocks, kept_bytes=sum(kept.values()), fixed_batch=not changeable, head=None,
+    changeable = evaluator.batch_arg is not None or rows in seen["loaders"]
+    return TargetFacts(
+        scenario=scenario_of(seen, rows, evaluator.alloc_conf), base=base, gpu=simulated_card(evaluator),
+        dtype=dtype, blocks=blocks, kept_bytes=sum(kept.values()), fixed_batch=not changeable, head=None,
         in_place=tuple(model.pop("in_place")), **model,
     )  # fmt: skip
 
@@ -123,11 +124,11 @@ def scenario_of(seen: dict[str, Any], rows: int | None, alloc_conf: str | None) 
     )
 
 
-def _not_tried(facts: Facts) -> list[Refused]:
+def _not_tried(facts: TargetFacts) -> list[Refused]:
     """What would help a model of this kind, and cannot be tried from outside its script."""
-    found = []
+    refused = []
     if facts.fixed_batch:
-        found.append(
+        refused.append(
             Refused(
                 "micro-batch",
                 "no DataLoader has the size of the model's batch; --batch-arg NAME says which argument or "
@@ -135,5 +136,5 @@ def _not_tried(facts: Facts) -> list[Refused]:
             )
         )
     if not facts.blocks and not facts.scenario.grad_checkpointing:
-        found.append(Refused("checkpointing", "the model has no repeated blocks"))
-    return found
+        refused.append(Refused("checkpointing", "the model has no repeated blocks"))
+    return refused

@@ -23,7 +23,7 @@ from memlens.scenarios.user_frames import last_line, place
 from memlens.simulation import Simulation, simulate
 from memlens.units import parse_bytes
 
-Look = Callable[[Simulation, Prepared], None]
+ObserveModel = Callable[[Simulation, Prepared], None]
 
 
 def predict(
@@ -85,9 +85,9 @@ def simulate_scenario(
     memory_bytes: int | None,
     asked: bool,
     progress: Callable[[str], None],
-    look: Look | None = None,
+    observe: ObserveModel | None = None,
 ) -> Prediction:
-    """The prediction of one scenario. `look(sim, prepared)` is called when the model is on the device."""
+    """The prediction of one scenario. `observe(sim, prepared)` is called when the model is on the device."""
     progress(f"building {target.name}")
     started = time.perf_counter()
     reference = card if asked else find_gpu(REFERENCE)
@@ -96,7 +96,7 @@ def simulate_scenario(
     ) as sim:
         for assumption in card_assumptions(sim.gpu) if asked else (SAME_KERNELS,):
             sim.assume(assumption)
-        described = _run(sim, target, scenario, progress, look)
+        described = _run(sim, target, scenario, progress, observe)
     elapsed = time.perf_counter() - started
     return conclude(
         sim.trace, sim.gpu, sim.allocator.config, asked=asked, target=target.name, scenario=described,
@@ -109,14 +109,14 @@ def _run(
     target: Target,
     scenario: Scenario,
     progress: Callable[[str], None],
-    look: Look | None,
+    observe: ObserveModel | None,
 ) -> dict[str, Any]:
     """Run the scenario; what nobody foresaw is one line too, with the exception behind it."""
     try:
         with torch.inference_mode(False), torch.enable_grad():  # whatever holds where predict() is called
             prepared = prepare(sim, target, scenario)
-            if look is not None:
-                look(sim, prepared)
+            if observe is not None:
+                observe(sim, prepared)
             (train if scenario.training else infer)(sim, prepared, scenario, progress)
             return describe(scenario, prepared)
     except MemlensError:

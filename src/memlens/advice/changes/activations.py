@@ -11,14 +11,14 @@ from torch import nn
 from memlens.advice.attention_switch import HOW, turn
 from memlens.advice.blocks import checkpoint_these
 from memlens.advice.change import Change, proposes, with_model_edit
-from memlens.advice.facts import Facts
+from memlens.advice.facts import TargetFacts
 from memlens.advice.shims.offload import offloaded
 from memlens.scenarios.scenario import Scenario
 from memlens.units import format_bytes
 
 
 @proposes
-def fused_attention(facts: Facts) -> Iterator[Change]:
+def fused_attention(facts: TargetFacts) -> Iterator[Change]:
     """Scores of every pair of tokens that are written to memory now."""
     if facts.attention:
         kind = facts.attention
@@ -33,7 +33,7 @@ def fused_attention(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def in_place(facts: Facts) -> Iterator[Change]:
+def in_place(facts: TargetFacts) -> Iterator[Change]:
     """Activations whose input nobody else reads."""
     if not facts.in_place:
         return
@@ -61,7 +61,7 @@ def _shown(paths: tuple[str, ...]) -> str:
 
 
 @proposes
-def checkpointing(facts: Facts) -> Iterator[Change]:
+def checkpointing(facts: TargetFacts) -> Iterator[Change]:
     """All blocks, as the model offers it or one by one."""
     if not facts.training or facts.scenario.grad_checkpointing or not facts.checkpointing:
         return
@@ -82,7 +82,7 @@ def checkpointing(facts: Facts) -> Iterator[Change]:
     )
 
 
-def batch_norm_note(facts: Facts) -> str:
+def batch_norm_note(facts: TargetFacts) -> str:
     """Running statistics are updated once more when a block is recomputed."""
     return "; BatchNorm's running statistics move twice a step" if facts.blocks_have_batch_norm else ""
 
@@ -97,7 +97,7 @@ CHECKPOINTING = {
 
 
 @proposes
-def offload(facts: Facts) -> Iterator[Change]:
+def offload(facts: TargetFacts) -> Iterator[Change]:
     """Activations wait for backward in host memory."""
     if not facts.training or not facts.kept_bytes:
         return
@@ -120,7 +120,7 @@ def offload(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def channels_last(facts: Facts) -> Iterator[Change]:
+def channels_last(facts: TargetFacts) -> Iterator[Change]:
     """Convolutions that find a kernel for the other layout may need another workspace."""
     if facts.has_convolution and not facts.scenario.edits.channels_last:
         yield Change(

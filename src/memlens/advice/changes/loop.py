@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memlens.advice.change import Change, Untried, proposes, with_model_edit
-from memlens.advice.facts import Facts
+from memlens.advice.facts import TargetFacts
 from memlens.advice.shims.chunked import CHUNK_ROWS, ChunkedLoss
 from memlens.allocator import parse_config
 from memlens.scenarios.scenario import Scenario
@@ -15,7 +15,7 @@ EXPANDABLE = "expandable_segments:True"
 
 
 @proposes
-def set_to_none(facts: Facts) -> Iterator[Change]:
+def set_to_none(facts: TargetFacts) -> Iterator[Change]:
     """Only where the loop fills gradients with zeros instead of dropping them."""
     if facts.training and not facts.scenario.edits.set_to_none:
         yield Change(
@@ -29,7 +29,7 @@ def set_to_none(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def free_outputs(facts: Facts) -> Iterator[Change]:
+def free_outputs(facts: TargetFacts) -> Iterator[Change]:
     """The last outputs live until the next ones take their name."""
     if not facts.scenario.edits.free_outputs:
         when = "loss = criterion(outputs, targets)\n" if facts.training else "keep(outputs.cpu())\n"
@@ -44,7 +44,7 @@ def free_outputs(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def no_cache(facts: Facts) -> Iterator[Change]:
+def no_cache(facts: TargetFacts) -> Iterator[Change]:
     """A transformers model hands out the keys and values of every layer while it trains."""
     if facts.training and facts.keeps_cache:
         yield Change(
@@ -54,7 +54,7 @@ def no_cache(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def chunked_loss(facts: Facts) -> Iterator[Change]:
+def chunked_loss(facts: TargetFacts) -> Iterator[Change]:
     """Token scores of a large vocabulary, their softmax and its gradient, a part of the rows at a time."""
     if facts.training and facts.head is not None:
         head = facts.head
@@ -82,7 +82,7 @@ def chunked_loss(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def expandable_segments(facts: Facts) -> Iterator[Change]:
+def expandable_segments(facts: TargetFacts) -> Iterator[Change]:
     """Segments that grow leave fewer gaps; of no use where next to nothing is reserved and unused."""
     config = facts.scenario.alloc_conf
     if config is not None and parse_config(config).expandable_segments:

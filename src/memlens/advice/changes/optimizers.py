@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from memlens.advice.change import Change, Untried, proposes
-from memlens.advice.facts import Facts
+from memlens.advice.facts import TargetFacts
 from memlens.advice.shims.eight_bit import AdamW8bit
 from memlens.model import Category
 from memlens.scenarios.optimizers import NAMES, MakeOptimizer, find_optimizer
@@ -19,7 +19,7 @@ from memlens.scenarios.scenario import Scenario
 KEEP_TWO_STATES = ("adam", "adamw", "nadam", "radam", "adamax")
 
 
-def _named(facts: Facts) -> bool:
+def _named(facts: TargetFacts) -> bool:
     """An optimizer of torch.optim, whose arguments are known."""
     return facts.training and facts.scenario.optimizer in NAMES
 
@@ -34,7 +34,7 @@ def _with_optimizer(
 
 
 @proposes
-def one_kernel(facts: Facts) -> Iterator[Change]:
+def one_kernel(facts: TargetFacts) -> Iterator[Change]:
     """The default steps all parameters at once with temporaries of their size; fused=True has none."""
     scenario = facts.scenario
     if not _named(facts):
@@ -65,7 +65,7 @@ def one_kernel(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def eight_bit(facts: Facts) -> Iterator[Change]:
+def eight_bit(facts: TargetFacts) -> Iterator[Change]:
     """States of one byte an element in place of four."""
     if not _named(facts) or facts.scenario.optimizer not in KEEP_TWO_STATES:
         return
@@ -83,7 +83,7 @@ def eight_bit(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def factored(facts: Facts) -> Iterator[Change]:
+def factored(facts: TargetFacts) -> Iterator[Change]:
     """A row and a column of state for each matrix."""
     available = hasattr(torch.optim, "Adafactor")
     if available and _named(facts) and facts.held(Category.OPTIMIZER_STATE):

@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 
 from memlens.advice.change import Change, proposes
-from memlens.advice.facts import Facts
+from memlens.advice.facts import TargetFacts
 
 
 @proposes
-def autocast(facts: Facts) -> Iterator[Change]:
+def autocast(facts: TargetFacts) -> Iterator[Change]:
     """Of a model whose weights are fp32 and that is not under autocast yet."""
     if facts.dtype != torch.float32 or facts.scenario.recipe.autocast is not None:
         return
@@ -33,7 +33,7 @@ def autocast(facts: Facts) -> Iterator[Change]:
 
 
 @proposes
-def half_weights(facts: Facts) -> Iterator[Change]:
+def half_weights(facts: TargetFacts) -> Iterator[Change]:
     """All in two bytes a number; in fp16, whose range is small, only where nothing learns."""
     if facts.dtype != torch.float32:
         return

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from torch import nn
 
 from memlens.advice.change import Change, proposes, with_model_edit
-from memlens.advice.facts import Facts
+from memlens.advice.facts import TargetFacts
 from memlens.advice.shims.lora import RANK, add_lora
 
 # a model this small is not fine-tuned in parts
 WORTH_FREEZING = 1_000_000
 
 
-def _may_freeze(facts: Facts) -> bool:
+def _may_freeze(facts: TargetFacts) -> bool:
     whole = facts.trainable == facts.parameters  # what is frozen in part already is left as it is
     return facts.training and whole and facts.parameters > WORTH_FREEZING
 
 
 @proposes
-def freeze(facts: Facts) -> Iterator[Change]:
+def freeze(facts: TargetFacts) -> Iterator[Change]:
     """All but the last layer, or the first half of the blocks and what comes before them."""
     if not _may_freeze(facts) or not facts.last_layer:
         return
@@ -70,7 +70,7 @@ def before(model: nn.Module, path: str) -> Iterator[nn.Parameter]:
 
 
 @proposes
-def lora(facts: Facts) -> Iterator[Change]:
+def lora(facts: TargetFacts) -> Iterator[Change]:
     """Low-rank pairs on every linear layer but the head."""
     if not _may_freeze(facts) or facts.linears < 2:
         return
