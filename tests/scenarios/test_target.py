@@ -78,7 +78,7 @@ def test_a_file_leaves_no_module_behind(net: str) -> None:
 
 
 def test_a_model_object_is_copied_not_built_on() -> None:
-    """What is simulated is a twin."""
+    """What is simulated is a copy."""
     model = nn.Linear(4, 4)
     assert build(model) is not model
     assert build(nn.Linear, in_features=4, out_features=2).out_features == 2

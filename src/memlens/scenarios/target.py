@@ -14,7 +14,7 @@ from memlens.model import Assumption
 from memlens.scenarios import model_zoo, userfile
 from memlens.scenarios.inputs import InputSpec, guess_inputs
 from memlens.scenarios.user_frames import last_line, place
-from memlens.scenarios.weightless_copy import twin
+from memlens.scenarios.weightless_copy import copy_without_weights
 
 EXAMPLES = "timm:resnet50, hf:config.json, net.py:make_model or package.module:Net"
 
@@ -40,7 +40,7 @@ def find_target(target: Any, arguments: Mapping[str, Any]) -> Target:
     """The target that a text such as `timm:resnet50` or a Python object names.
 
     Raises UsageError for a text of no known form and TargetError for one that names nothing. A model
-    object is never built on: what is simulated is a twin of it without its weights.
+    object is never built on: what is simulated is a copy of it without its weights.
     """
     if not isinstance(target, str):
         return _from_object(target, arguments)
@@ -71,11 +71,11 @@ def _from_object(thing: Any, arguments: Mapping[str, Any]) -> Target:
 
 
 def _call(thing: Any, name: str, arguments: Mapping[str, Any]) -> Built:
-    """The model that `thing` is or makes, as a twin that may be changed freely."""
+    """The model that `thing` is or makes, as a copy without weights that may be changed freely."""
     if isinstance(thing, nn.Module):
         if arguments:
             raise UsageError(f"{name} is a model already, so it takes no arguments: {_shown(arguments)}")
-        model = twin(thing)
+        model = copy_without_weights(thing)
     else:
         model = _make(thing, name, arguments)
     return Built(model, lambda seq_len, training: guess_inputs(model, name, seq_len))

@@ -17,7 +17,7 @@ from memlens.scenarios.user_frames import last_line
 KEPT_BYTES = 64 << 10
 
 
-def twin(model: nn.Module) -> nn.Module:
+def copy_without_weights(model: nn.Module) -> nn.Module:
     """A deep copy whose tensors are on the simulated host: same shapes, sharing, flags and hooks.
 
     To be called inside the simulation, where large host tensors have no memory behind them. Tied weights
@@ -43,7 +43,7 @@ def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def empty_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Its twin: dtype, shape, strides and flags without the data, unless it is small."""
+    """Its copy: dtype, shape, strides and flags without the data, unless it is small."""
     if is_lazy(tensor):
         # its own deepcopy asks for `data`, which a simulation cannot see the shape of
         kind: Any = type(tensor)

@@ -23,9 +23,9 @@ def add_lora(model: nn.Module, skip: str = "", rank: int = RANK) -> None:
         sizes = columns(module)
         if sizes is None or path == skip:
             continue
-        inside, outside = sizes
-        module.lora_a = nn.Parameter(torch.empty(rank, inside))
-        module.lora_b = nn.Parameter(torch.empty(outside, rank))
+        in_features, out_features = sizes
+        module.lora_a = nn.Parameter(torch.empty(rank, in_features))
+        module.lora_b = nn.Parameter(torch.empty(out_features, rank))
         module.forward = functools.partial(_forward, module, module.forward)
 
 
