@@ -24,11 +24,11 @@ def find_blocks(model: nn.Module) -> list[str]:
     >>> find_blocks(nn.Sequential(nn.Linear(8, 8), nn.ModuleList([layer(), layer()])))
     ['1.0', '1.1']
     """
-    found: list[str] = []
+    blocks: list[str] = []
     for path, container in model.named_modules():
-        if isinstance(container, (nn.ModuleList, nn.Sequential)) and not _inside(path, found):
-            found += _blocks_in(path, container)
-    return found
+        if isinstance(container, (nn.ModuleList, nn.Sequential)) and not _inside(path, blocks):
+            blocks += _blocks_in(path, container)
+    return blocks
 
 
 def _inside(path: str, blocks: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ def stale_allocations(trace: Trace, last_use: Mapping[int, int]) -> dict[int, in
     forwards = [mark.index for mark in trace.marks if mark.name in ("forward", "evaluation")]
     ends = sorted(mark.index for mark in trace.marks if mark.name in _BETWEEN)
     freed = {event.id: number for number, event in enumerate(trace.events) if isinstance(event, Free)}
-    found: dict[int, int] = {}
+    freed_at: dict[int, int] = {}
     for number, event in enumerate(trace.events):
         if not isinstance(event, Alloc) or event.category not in _OF_THE_STEP or not forwards:
             continue
@@ -36,8 +36,8 @@ def stale_allocations(trace: Trace, last_use: Mapping[int, int]) -> dict[int, in
             continue
         next_forward = bisect_left(forwards, last)
         if next_forward < len(forwards) and forwards[next_forward] < freed.get(event.id, len(trace.events)):
-            found[event.id] = ends[following]
-    return found
+            freed_at[event.id] = ends[following]
+    return freed_at
 
 
 def freed_early(trace: Trace, at: Mapping[int, int]) -> Trace:

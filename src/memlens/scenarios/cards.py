@@ -21,13 +21,15 @@ SAME_KERNELS = Assumption(
 
 def card_assumptions(gpu: Gpu) -> list[Assumption]:
     """What is guessed about the card itself: which one a name meant, and a memory that nobody has read."""
-    found = []
+    assumptions = []
     if gpu.note:
-        found.append(Assumption(f"the card is {gpu.name}", gpu.note))
+        assumptions.append(Assumption(f"the card is {gpu.name}", gpu.note))
     elif not gpu.verified:
         size = format_bytes(gpu.memory_bytes)
-        found.append(Assumption(f"{gpu.name} has {size}", f"no reading of this card is known: {gpu.source}"))
-    return found
+        assumptions.append(
+            Assumption(f"{gpu.name} has {size}", f"no reading of this card is known: {gpu.source}")
+        )
+    return assumptions
 
 
 def cards_for(

@@ -153,9 +153,9 @@ def _config(transformers: Any, name: str, arguments: dict[str, Any]) -> Any:
 def _model_class(transformers: Any, config: Any) -> Any:
     """The class that the config names; a language model's where it names none."""
     for architecture in getattr(config, "architectures", None) or ():
-        found = getattr(transformers, architecture, None)
-        if found is not None:
-            return found
+        model_class = getattr(transformers, architecture, None)
+        if model_class is not None:
+            return model_class
     for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
         if type(config) in auto._model_mapping:
             return auto._model_mapping[type(config)]

@@ -73,9 +73,9 @@ def predict(
     )  # fmt: skip
     memory_bytes = parse_bytes(memory) if memory is not None else None
     card = as_gpu(gpu)
-    found = find_target(target, model_args or {})
+    resolved = find_target(target, model_args or {})
     asked = card is not None or memory_bytes is not None
-    return simulate_scenario(found, scenario, card, memory_bytes, asked, progress)
+    return simulate_scenario(resolved, scenario, card, memory_bytes, asked, progress)
 
 
 def simulate_scenario(

@@ -19,12 +19,12 @@ _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 
 
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
-    found: list[tuple[FrameType, int]] = []
+    frames: list[tuple[FrameType, int]] = []
     link: TracebackType | None = error.__traceback__
     while link is not None:
-        found.append((link.tb_frame, link.tb_lineno))
+        frames.append((link.tb_frame, link.tb_lineno))
         link = link.tb_next
-    return found
+    return frames
 
 
 def _is_users(file: str) -> bool:
@@ -103,10 +103,10 @@ def shape_text(shape: torch.Size | tuple[int, ...]) -> str:
 
 def describe_refusal(error: BaseException, model: nn.Module) -> str:
     """One line about a forward that failed: the layer, the shape it got, the shape of its weight."""
-    found = refused(error, model)
-    if found is None:
+    refusal = refused(error, model)
+    if refusal is None:
         return f"{last_line(error)} ({place(error)})"
-    path, module, inputs = found
+    path, module, inputs = refusal
     kind = type(module).__name__
     who = f"{path} ({kind})" if path else kind
     weight = getattr(module, "weight", None)

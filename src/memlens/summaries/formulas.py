@@ -46,15 +46,15 @@ def times(*factors: Any) -> str:
 
 def formulas_of(node: Node, params: list[nn.Parameter], kept: tuple[KeptTensor, ...]) -> tuple[Formula, ...]:
     """Parameters, MACs, output and kept bytes of a row, each only where there is something to explain."""
-    found = [*_params(node, params), *_macs(node)]
-    found += _output(node)
-    found += (
+    formulas = [*_params(node, params), *_macs(node)]
+    formulas += _output(node)
+    formulas += (
         Formula("kept", f"{_letters(k.shape)} × bytes, {_origin(k, node)}",
                 times(*k.shape, k.bytes // math.prod(k.shape)), k.bytes)
         for k in kept
         if k.bytes and k.bytes % max(math.prod(k.shape), 1) == 0
     )  # fmt: skip
-    return tuple(found)
+    return tuple(formulas)
 
 
 _NAMES = {1: "N", 2: "N × C", 3: "N × L × C", 4: "N × C × H × W", 5: "N × C × D × H × W"}

@@ -44,8 +44,8 @@ def _saver(recorder: Recorder) -> Callable[[torch.Tensor], torch.Tensor]:
     find = weakref.ref(recorder)
 
     def save(tensor: torch.Tensor) -> torch.Tensor:
-        found = find()
-        return tensor if found is None else found.save(tensor)
+        alive = find()
+        return tensor if alive is None else alive.save(tensor)
 
     return save
 

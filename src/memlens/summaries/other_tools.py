@@ -88,7 +88,7 @@ def _like(
     total = input_bytes + outputs + param_bytes
     input_mb, outputs_mb, params_mb, total_mb = (n / unit for n in (input_bytes, outputs, param_bytes, total))
     order = {node.path: number for number, node in reversed(list(enumerate(recorder.base.walk())))}
-    why = tuple(sorted(_differences(recorder, counted), key=lambda found: order.get(found.path, 0)))
+    why = tuple(sorted(_differences(recorder, counted), key=lambda difference: order.get(difference.path, 0)))
     return Like(tool, unit, input_mb, outputs_mb, params_mb, total_mb, why, stops)
 
 

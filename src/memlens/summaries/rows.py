@@ -59,9 +59,9 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """The row of schema `memlens.summary/1`."""
-        found = {name: getattr(self, name) for name in CONTRACT}
-        found["output_shapes"] = [list(shape) for shape in self.output_shapes]
-        return found
+        row = {name: getattr(self, name) for name in CONTRACT}
+        row["output_shapes"] = [list(shape) for shape in self.output_shapes]
+        return row
 
 
 CONTRACT = (
@@ -178,12 +178,12 @@ def _whole(module: nn.Module | None, name: str) -> int | None:
 
 def _unique(path: str, names: set[str]) -> str:
     """`layer1/add`, `layer1/add-2`: operators of one name under one module are told apart."""
-    found, number = path, 1
-    while found in names:
+    unique, number = path, 1
+    while unique in names:
         number += 1
-        found = f"{path}-{number}"
-    names.add(found)
-    return found
+        unique = f"{path}-{number}"
+    names.add(unique)
+    return unique
 
 
 # what is kept ----------------------------------------------------------------------------------------------

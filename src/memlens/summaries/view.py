@@ -49,11 +49,11 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
     ('output_size', 'mult_adds')
     """
     synonyms = {"output_shapes": "output_size", "params": "num_params", "macs": "mult_adds"}
-    found = tuple(synonyms.get(str(name), str(name)) for name in names)
-    for name in found:
+    columns = tuple(synonyms.get(str(name), str(name)) for name in names)
+    for name in columns:
         if name not in COLUMNS:
             raise UsageError(f"there is no column {name!r}", hint=f"columns are {', '.join(COLUMNS)}")
-    return found
+    return columns
 
 
 def check_sort(name: str) -> str:

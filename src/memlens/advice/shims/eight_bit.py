@@ -35,10 +35,10 @@ class AdamW8bit(Optimizer):
             return {f"state{n}": torch.zeros_like(parameter, dtype=torch.float32) for n in (1, 2)}
         if self._maps is None:
             self._maps = tuple(torch.zeros(MAP_ENTRIES, device=device) for _ in (1, 2))
-        found: dict[str, Any] = {}
+        states: dict[str, Any] = {}
         for number in (1, 2):
-            found[f"state{number}"] = torch.zeros_like(parameter, dtype=torch.uint8)
-            found[f"qmap{number}"] = self._maps[number - 1]
+            states[f"state{number}"] = torch.zeros_like(parameter, dtype=torch.uint8)
+            states[f"qmap{number}"] = self._maps[number - 1]
         for number in (1, 2):
-            found[f"absmax{number}"] = torch.zeros(-(-count // BLOCK_ELEMENTS), device=device)
-        return found
+            states[f"absmax{number}"] = torch.zeros(-(-count // BLOCK_ELEMENTS), device=device)
+        return states

@@ -18,7 +18,7 @@ def constants(source: str) -> dict[str, int]:
 
 def _assignments(tree: ast.Module) -> list[tuple[str, Any]]:
     places = [tree.body, *(node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
-    found: list[tuple[str, Any]] = []
+    assignments: list[tuple[str, Any]] = []
     for node in (node for body in places for node in body):
         target: Any = None
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -28,8 +28,8 @@ def _assignments(tree: ast.Module) -> list[tuple[str, Any]]:
         value = getattr(node, "value", None)
         whole = isinstance(value, ast.Constant) and type(value.value) is int
         if isinstance(target, ast.Name) and whole:
-            found.append((target.id, node))
-    return found
+            assignments.append((target.id, node))
+    return assignments
 
 
 def compiled(source: bytes, path: str, values: Mapping[str, int]) -> Any:

@@ -53,10 +53,10 @@ def complain(
     error: BaseException, script: str, host_bytes: int | None, last_output: str, synthetic: bool = False
 ) -> Complaint:
     """One line about an exception that ended `script`. With `synthetic`, that is no way out any more."""
-    found = _complaint(error, script, host_bytes, last_output)
-    if synthetic and "--synthetic" in (found.hint or ""):
-        return found._replace(hint="put it there: --synthetic does not know how it looks")
-    return found
+    complaint = _complaint(error, script, host_bytes, last_output)
+    if synthetic and "--synthetic" in (complaint.hint or ""):
+        return complaint._replace(hint="put it there: --synthetic does not know how it looks")
+    return complaint
 
 
 def _complaint(error: BaseException, script: str, host_bytes: int | None, last_output: str) -> Complaint:
@@ -124,8 +124,8 @@ def _wants_download(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    errors: list[BaseException] = []
+    while error is not None and error not in errors:
+        errors.append(error)
         error = error.__cause__ or error.__context__
-    return found
+    return errors

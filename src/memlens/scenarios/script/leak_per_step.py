@@ -21,7 +21,7 @@ def growth(trace: Trace) -> Assumption | None:
     total = sum(common.values())
     if total < WORTH_SAYING:
         return None
-    site = max(common, key=lambda found: common[found])
+    site = max(common, key=lambda site: common[site])
     at = f", most of it made at {site.where}" if site.where else ""
     return Assumption(
         f"every step leaves {format_bytes(total)} behind{at}",
@@ -34,11 +34,11 @@ def _left_by(trace: Trace, step: int) -> Counter[Site]:
     """Bytes that this step's forward and backward made and that are there in the end, by their lines."""
     alive = {event.id for event in trace.events if isinstance(event, Alloc)}
     alive -= {event.id for event in trace.events if isinstance(event, Free)}
-    found: Counter[Site] = Counter()
+    left_bytes: Counter[Site] = Counter()
     for mark, start, end in trace.phases():
         if mark.step != step or mark.name not in ("forward", "backward", "after backward"):
             continue
         for event in trace.events[start:end]:
             if isinstance(event, Alloc) and event.id in alive and event.category in _OF_A_STEP:
-                found[event.site] += event.bytes
-    return found
+                left_bytes[event.site] += event.bytes
+    return left_bytes

@@ -22,9 +22,9 @@ def import_libraries(script: Path) -> None:
 
     What cannot be imported is left to the script, whose error is the one to show.
     """
-    found = set(libraries(script, set()))
-    found |= {(_BEHIND[attribute], "") for _, attribute in found if attribute in _BEHIND}
-    for name, attribute in sorted(found):
+    imports = set(libraries(script, set()))
+    imports |= {(_BEHIND[attribute], "") for _, attribute in imports if attribute in _BEHIND}
+    for name, attribute in sorted(imports):
         with suppress(Exception):
             module = importlib.import_module(name)
             getattr(module, attribute, None)  # some libraries load their parts when they are asked for
