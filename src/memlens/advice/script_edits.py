@@ -131,7 +131,7 @@ def optimizer_arguments(ours: Onlooker, arguments: dict[str, Any]) -> None:
         if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and "__init__" in vars(cls):
             known = set(inspect.signature(cls).parameters)
             if known & set(arguments):
-                ours.replace(cls, "__init__", patched(vars(cls)["__init__"], known))
+                ours.replace((cls, "__init__"), patched(vars(cls)["__init__"], known))
 
 
 @edits("8-bit-optimizer")
@@ -149,7 +149,7 @@ def eight_bit(ours: Onlooker, _: Any) -> None:
 
     for cls in (torch.optim.Adam, torch.optim.AdamW):
         if "step" in vars(cls):
-            ours.replace(cls, "step", step)
+            ours.replace((cls, "step"), step)
 
 
 @edits("freeze-before")
@@ -210,7 +210,7 @@ def batch(ours: Onlooker, sizes: list[int]) -> None:
                 dataset = Repeated(dataset, ENOUGH_BATCHES * new)
         init(self, dataset, *args, **options)
 
-    ours.replace(DataLoader, "__init__", other)
+    ours.replace((DataLoader, "__init__"), other)
 
 
 def _too_small(dataset: Any, batch_size: int) -> bool:
@@ -257,6 +257,6 @@ def accumulate(ours: Onlooker, times: int) -> None:
 
         optimizer.step = some_steps.__get__(optimizer)
 
-    ours.replace(torch.optim.Optimizer, "zero_grad", only_at_the_end(torch.optim.Optimizer.zero_grad))
-    ours.replace(nn.Module, "zero_grad", only_at_the_end(nn.Module.zero_grad))
+    ours.replace((torch.optim.Optimizer, "zero_grad"), only_at_the_end(torch.optim.Optimizer.zero_grad))
+    ours.replace((nn.Module, "zero_grad"), only_at_the_end(nn.Module.zero_grad))
     ours.made.append(summing)

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,16 +22,18 @@ from torch.utils.data import DataLoader
 
 from memlens.advice.model_observation import ModelObservation
 from memlens.advice.unused_tensors import stale_allocations
+from memlens.patching import Patches
 from memlens.simulation.core.tensors_in import tensors_in
 
 Edit = Callable[[nn.Module], object]
 Around = Callable[[], AbstractContextManager[Any]]
 
 
-class Onlooker:
+class Onlooker(Patches[None]):
     """Made with the simulation and what to change: (edit, argument) pairs of `script_edits`."""
 
     def __init__(self, sim: Any, changes: list[tuple[Callable[[Onlooker, Any], None], Any]]) -> None:
+        super().__init__()
         self.sim = sim
         self.edits: list[Edit] = []
         self.arounds: list[Around] = []
@@ -44,31 +46,18 @@ class Onlooker:
             "autocast": False, "checkpoints": False, "held_gradients": 0, "loaders": [], "optimizers": [],
         }  # fmt: skip
         self.last_use: dict[int, int] = {}  # allocation -> events there were when an operator last used it
-        self._before: list[tuple[Any, str, Any]] = []
         self._inside = threading.local()
         self._open = contextlib.ExitStack()
         self._entered = self._fresh = False
         self._changes = changes
 
-    def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Until the script is over."""
-        self._before.append((owner, name, vars(owner)[name]))
-        setattr(owner, name, value)
-
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
+    def begin(self) -> None:
         for edit, argument in self._changes:
             edit(self, argument)
         self._follow()
+        self.afterwards(self._open.close)
         self.sim.watch = self._operator
-        handle = register_optimizer_step_post_hook(self._after_step)
-        try:
-            yield
-        finally:
-            handle.remove()
-            self._open.close()
-            for owner, name, value in reversed(self._before):
-                setattr(owner, name, value)
+        self.afterwards(register_optimizer_step_post_hook(self._after_step).remove)
 
     def _follow(self) -> None:
         """Put ourselves where models are called, optimizers made, and backward begins."""
@@ -116,12 +105,12 @@ class Onlooker:
             ours._fresh = False
             backward()
 
-        self.replace(nn.Module, "__call__", called)
-        self.replace(torch.optim.Optimizer, "__init__", made)
-        self.replace(DataLoader, "__init__", loads)
-        self.replace(torch.amp.autocast_mode.autocast, "__enter__", entered)
-        self.replace(checkpoint._checkpoint_hook, "__init__", saves)
-        self.replace(checkpoint.CheckpointFunction, "forward", staticmethod(recomputes))
+        self.replace((nn.Module, "__call__"), called)
+        self.replace((torch.optim.Optimizer, "__init__"), made)
+        self.replace((DataLoader, "__init__"), loads)
+        self.replace((torch.amp.autocast_mode.autocast, "__enter__"), entered)
+        self.replace((checkpoint._checkpoint_hook, "__init__"), saves)
+        self.replace((checkpoint.CheckpointFunction, "forward"), staticmethod(recomputes))
         self.sim.phases.backward_begins = begins
 
     def _outermost(

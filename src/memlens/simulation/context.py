@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import os
 import pkgutil
-from collections.abc import Iterator
+from typing import Any
 
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
 
@@ -15,8 +15,9 @@ import memlens.simulation.torch_api.tensor_methods  # noqa: F401  # registers wh
 from memlens.allocator import from_environment, parse_config, text_in
 from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import UsageError
+from memlens.patching import Patches
 from memlens.simulation import rules
-from memlens.simulation.core.global_state import undisturbed
+from memlens.simulation.core import global_state
 from memlens.simulation.core.phases import follow, settle
 from memlens.simulation.core.session import Simulation
 from memlens.simulation.dispatch import autograd_in_place, dispatcher_kernels
@@ -30,7 +31,6 @@ for _module in pkgutil.walk_packages(rules.__path__, rules.__name__ + "."):
 _active: list[Simulation] = []
 
 
-@contextlib.contextmanager
 def simulate(
     gpu: str | Gpu | None = None,
     *,
@@ -38,7 +38,7 @@ def simulate(
     alloc_conf: str | None = None,
     raise_oom: bool = False,
     automatic_phases: bool = True,
-) -> Iterator[Simulation]:
+) -> Simulating:
     """Run PyTorch code on a GPU that is not there.
 
     Inside, `device="cuda"` works as on a machine with that card, and `torch.cuda.memory_allocated()` and its
@@ -66,43 +66,59 @@ def simulate(
         ...     torch.cuda.memory_allocated()
         4194304
     """
-    if _active:
-        raise UsageError(
-            f"simulate({gpu!r}) was called inside a simulation of {_active[-1].gpu.name}",
-            hint="end the first one before the next begins",
-        )
-    card = _card(gpu, memory_bytes)
-    config = from_environment(os.environ) if alloc_conf is None else parse_config(alloc_conf)
-    capacity = card.memory_bytes - card.context_bytes[1] if raise_oom else None
-    sim = Simulation(card, config, capacity, automatic_phases)
-    sim.alloc_conf = alloc_conf
-    if alloc_conf is None:  # as PyTorch: read when CUDA is first used, so that the program may set it
-        sim.ledger.before_first = lambda: sim.configure(from_environment(os.environ), text_in(os.environ))
-    device_mode = DeviceMode(sim)
-    _active.append(sim)
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(undisturbed())
-            stack.enter_context(dispatcher_kernels.without_compiler())
-            stack.enter_context(dispatcher_kernels.checkpoints_compare_no_devices())
-            autograd_in_place.unshared()  # asked once per process, before torch is changed
-            stack.enter_context(cuda_module.installed(cuda_module.replacements(sim, device_mode)))
-            stack.enter_context(dispatcher_kernels.installed(sim))
-            stack.enter_context(follow(sim.phases))
-            dispatch_mode = stack.enter_context(DispatchMode(sim))
-            stack.enter_context(device_mode)
-            stack.enter_context(threads.joined(sim, device_mode, dispatch_mode))
-            if automatic_phases:
-                sim.mark("build", 0)
-            yield sim
-            sim.phases.check()
-    finally:
-        _active.clear()
-        for finish in sim.at_end:
-            finish()
-        settle(sim.trace)
-        sim.ledger.close()
-        device_mode.moved.put_back()
+    return Simulating(gpu, memory_bytes, alloc_conf, raise_oom, automatic_phases)
+
+
+class Simulating(Patches[Simulation], contextlib.ContextDecorator):
+    """What `simulate()` gives, for a `with` or before a function."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__()
+        self.arguments = arguments
+
+    def _recreate_cm(self) -> Simulating:
+        return Simulating(*self.arguments)
+
+    def begin(self) -> Simulation:
+        gpu, memory_bytes, alloc_conf, raise_oom, automatic_phases = self.arguments
+        if _active:
+            raise UsageError(
+                f"simulate({gpu!r}) was called inside a simulation of {_active[-1].gpu.name}",
+                hint="end the first one before the next begins",
+            )
+        card = _card(gpu, memory_bytes)
+        config = from_environment(os.environ) if alloc_conf is None else parse_config(alloc_conf)
+        capacity = card.memory_bytes - card.context_bytes[1] if raise_oom else None
+        self.sim = sim = Simulation(card, config, capacity, automatic_phases)
+        sim.alloc_conf = alloc_conf
+        if alloc_conf is None:  # as PyTorch: read when CUDA is first used, so that the program may set it
+            sim.ledger.before_first = lambda: sim.configure(from_environment(os.environ), text_in(os.environ))
+        device_mode = DeviceMode(sim)
+        for undo in (device_mode.moved.put_back, sim.ledger.close, lambda: settle(sim.trace), sim.finish):
+            self.afterwards(undo)
+        self.afterwards(_active.clear)
+        _active.append(sim)
+        self._change_torch(sim, device_mode)
+        if automatic_phases:
+            sim.mark("build", 0)
+        return sim
+
+    def _change_torch(self, sim: Simulation, device_mode: DeviceMode) -> None:
+        global_state.remember(self)
+        dispatcher_kernels.without_compiler(self)
+        dispatcher_kernels.checkpoints_compare_no_devices(self)
+        autograd_in_place.unshared()  # asked once per process, before torch is changed
+        self.replace_all(cuda_module.replacements(sim, device_mode))
+        dispatcher_kernels.install(self, sim)
+        follow(self, sim.phases)
+        global_state.remember_modes(self)
+        dispatch_mode = DispatchMode(sim)
+        dispatch_mode.__enter__()
+        device_mode.__enter__()
+        self.replace_all(threads.replacements(sim, device_mode, dispatch_mode))
+
+    def end(self) -> None:
+        self.sim.phases.check()
 
 
 def _card(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from memlens.patching import replaced
 from memlens.scenarios.sandbox import landlock, overlay
 
 MOST_PROCESSES = 256  # started as programs of their own
@@ -71,8 +72,7 @@ def sandbox(scratch: str, host_bytes: int | None, writes: bool) -> Iterator[over
         yield layer
 
 
-@contextlib.contextmanager
-def _without_network() -> Iterator[None]:
+def _without_network() -> replaced:
     """Connections to this machine work; to others they fail at once, with a line that says why."""
     connect, lookup = socket.socket.connect, socket.getaddrinfo
 
@@ -86,13 +86,7 @@ def _without_network() -> Iterator[None]:
             raise Offline(f"no network while predicting, and {_text(host)} was asked for")
         return lookup(host, *args, **kwargs)
 
-    socket.socket.connect = local_only  # type: ignore[assignment,method-assign]
-    socket.getaddrinfo = local_names
-    try:
-        yield
-    finally:
-        socket.socket.connect = connect  # type: ignore[method-assign]
-        socket.getaddrinfo = lookup
+    return replaced({"socket.socket.connect": local_only, "socket.getaddrinfo": local_names})
 
 
 def _text(host: Any) -> str:
@@ -104,8 +98,7 @@ def _is_local(host: Any) -> bool:
     return name in ("", "localhost", "::1", "::", "0.0.0.0", socket.gethostname()) or name.startswith("127.")
 
 
-@contextlib.contextmanager
-def _few_forks() -> Iterator[None]:
+def _few_forks() -> replaced:
     """`os.fork` works `MOST_FORKS` times here and never in a child of it; programs are counted, too."""
     fork, left = os.fork, [MOST_FORKS]
 
@@ -127,19 +120,14 @@ def _few_forks() -> Iterator[None]:
             raise ForkedTooOften(f"the script started more than {MOST_PROCESSES} programs")
         return start(*args)
 
-    os.fork = counted
+    table: dict[str, Any] = {"os.fork": counted}
     if start is not None:
-        setattr(subprocess, "_fork_exec", counted_start)  # noqa: B010 - private, and not in its stubs
-    try:
-        yield
-    finally:
-        os.fork = fork
-        if start is not None:
-            setattr(subprocess, "_fork_exec", start)  # noqa: B010
+        table["subprocess._fork_exec"] = counted_start
+    return replaced(table)
 
 
 def refuse_questions() -> None:
-    """`input()` and debuggers find nobody to answer."""
+    """`input()` and debuggers find nobody to answer. Never undone: the process ends with the script."""
 
     def nobody(*_: Any) -> Any:
         raise EOFError("nobody answers while predicting")

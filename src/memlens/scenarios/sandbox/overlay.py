@@ -6,8 +6,6 @@ by the script is found in the scratch folder under its absolute path; everything
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 import errno
 import io
 import os
@@ -15,6 +13,8 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from memlens.patching import replaced
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # the originals, for memlens' own use while the script has the others
@@ -242,26 +242,18 @@ _READS = "stat lstat access chdir readlink"
 _CHANGES = "chmod utime truncate"
 
 
-@contextlib.contextmanager
-def installed(overlay: Overlay) -> Iterator[None]:
-    """Put the functions in place, and every original back."""
-    table: list[tuple[Any, str, Any]] = [
-        (builtins, "open", overlay.open), (io, "open", overlay.open), (os, "open", overlay.os_open),
-        (os, "mkdir", overlay.mkdir), (os, "remove", overlay.remove), (os, "unlink", overlay.remove),
-        (os, "rmdir", overlay.rmdir), (os, "rename", overlay.rename), (os, "replace", overlay.rename),
-        (os, "symlink", overlay.symlink), (os, "listdir", overlay.listdir),
-        (os, "scandir", overlay.scandir), (shutil, "rmtree", overlay.rmtree),
-    ]  # fmt: skip
-    table += [(os, name, _reading(overlay, getattr(os, name))) for name in _READS.split()]
-    table += [(os, name, _changing(overlay, getattr(os, name))) for name in _CHANGES.split()]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in table]
-    try:
-        for owner, name, value in table:
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
+def installed(overlay: Overlay) -> replaced:
+    """The script's functions, for a `with`."""
+    table: dict[str, Any] = {
+        "builtins.open": overlay.open, "io.open": overlay.open, "os.open": overlay.os_open,
+        "os.mkdir": overlay.mkdir, "os.remove": overlay.remove, "os.unlink": overlay.remove,
+        "os.rmdir": overlay.rmdir, "os.rename": overlay.rename, "os.replace": overlay.rename,
+        "os.symlink": overlay.symlink, "os.listdir": overlay.listdir,
+        "os.scandir": overlay.scandir, "shutil.rmtree": overlay.rmtree,
+    }  # fmt: skip
+    table |= {f"os.{name}": _reading(overlay, getattr(os, name)) for name in _READS.split()}
+    table |= {f"os.{name}": _changing(overlay, getattr(os, name)) for name in _CHANGES.split()}
+    return replaced(table)
 
 
 def _reading(overlay: Overlay, real: Any) -> Any:

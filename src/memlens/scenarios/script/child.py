@@ -73,7 +73,7 @@ class Inside:
         del sys.path[0]
         look_on = named(job.onlooker)
         shims = registry.Shims(synthetic=job.synthetic)
-        with sandbox(self.scratch, job.host_bytes, job.writes), shims.installed():
+        with sandbox(self.scratch, job.host_bytes, job.writes), shims:
             refuse_questions()
             with simulate(job.gpu, alloc_conf=job.alloc_conf) as sim:
                 self.sim = shims.sim = sim
@@ -84,7 +84,7 @@ class Inside:
                 self.started = time.perf_counter()
                 self.say(f"running {self.name}")
                 self.onlooker = look_on and look_on(sim, dict(job.changes))
-                watched = self.onlooker.installed() if self.onlooker else contextlib.nullcontext()
+                watched = self.onlooker if self.onlooker else contextlib.nullcontext()
                 with counting(self.steps), watched:
                     complaint = self.become() or self.uncounted()
             self.leave(complaint)

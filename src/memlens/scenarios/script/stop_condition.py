@@ -19,6 +19,8 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
+from memlens.patching import replaced
+
 # an optimizer that steps this many times while another has not stepped as often as asked does not wait for it
 PATIENCE = 8
 
@@ -100,16 +102,15 @@ def counting(steps: Steps) -> Iterator[None]:
         init(self, *args, **kwargs)
         steps.made(self)
 
-    torch.optim.Optimizer.__init__ = noted  # type: ignore[method-assign]
     handles = [
         hooks.register_module_forward_pre_hook(steps.forward_begins),
         optimizers.register_optimizer_step_pre_hook(steps.step_begins),
         optimizers.register_optimizer_step_post_hook(steps.step_ends),
     ]
     try:
-        yield
+        with replaced({"torch.optim.Optimizer.__init__": noted}):
+            yield
     finally:
-        torch.optim.Optimizer.__init__ = init  # type: ignore[method-assign]
         for handle in handles:
             handle.remove()
 

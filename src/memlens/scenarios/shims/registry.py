@@ -10,16 +10,16 @@ in place of what. It is applied when the module is there: at once, or when the s
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from types import ModuleType
 from typing import Any
 
 from memlens.model import Assumption
+from memlens.patching import Patches, remove
 
 Shim = Callable[["Shims", ModuleType], dict[str, Any]]
 _TABLE: dict[str, list[Shim]] = {}
@@ -35,13 +35,13 @@ def shim(name: str) -> Callable[[Shim], Shim]:
     return register
 
 
-class Shims:
+class Shims(Patches[None]):
     """Those of one run: whether missing data is made up, the simulation they speak to, what they replaced."""
 
     def __init__(self, *, synthetic: bool = False) -> None:
+        super().__init__()
         self.synthetic = synthetic
         self.sim: Any = None
-        self._before: list[tuple[Any, str, Any]] = []
         self._done: set[str] = set()
         from memlens.scenarios import shims
 
@@ -64,22 +64,15 @@ class Shims:
                 *path, last = dotted.split(".")
                 for part in path:
                     owner = getattr(owner, part)
-                self._before.append((owner, last, getattr(owner, last, None)))
-                setattr(owner, last, value)
+                self.replace((owner, last), value)
 
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
+    def begin(self) -> None:
         finder = _Late(self)
+        self.afterwards(lambda: remove(sys.meta_path, finder))
         sys.meta_path.insert(0, finder)
-        try:
-            for name in list(_TABLE):
-                if name in sys.modules:
-                    self.apply(name)
-            yield
-        finally:
-            sys.meta_path.remove(finder)
-            for owner, name, value in reversed(self._before):
-                setattr(owner, name, value)
+        for name in list(_TABLE):
+            if name in sys.modules:
+                self.apply(name)
 
 
 class _Late(MetaPathFinder):

@@ -6,8 +6,7 @@ optimizer hooks tell when a step begins and ends. Scenarios that own the loop ma
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
@@ -21,6 +20,7 @@ from memlens.simulation.core.uncounted import check_module, check_optimizer
 
 if TYPE_CHECKING:
     from memlens.model import Site, Trace
+    from memlens.patching import Patches
     from memlens.simulation.core.attribution import Attribution
     from memlens.simulation.core.ledger import Ledger
 
@@ -100,20 +100,28 @@ class Phases:
             self.sim.mark("inputs")
 
 
-@contextlib.contextmanager
-def follow(phases: Phases) -> Iterator[None]:
-    """Install the hooks, and take every one of them away again."""
-    handles = [
-        hooks.register_module_forward_pre_hook(phases.module_begins),
-        hooks.register_module_forward_hook(phases.module_ends, always_call=True),
-        optimizers.register_optimizer_step_pre_hook(phases.step_begins),
-        optimizers.register_optimizer_step_post_hook(phases.step_ends),
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def follow(patches: Patches[Any], phases: Phases) -> None:
+    """Install the hooks, for as long as the patches last."""
+    ours = (phases.module_begins, phases.module_ends, phases.step_begins, phases.step_ends)
+    patches.afterwards(lambda: _remove(ours))
+    hooks.register_module_forward_pre_hook(phases.module_begins)
+    hooks.register_module_forward_hook(phases.module_ends, always_call=True)
+    optimizers.register_optimizer_step_pre_hook(phases.step_begins)
+    optimizers.register_optimizer_step_post_hook(phases.step_ends)
+
+
+def _remove(ours: tuple[Any, ...]) -> None:
+    """By the hooks themselves: an interrupt may come between a hook and its handle."""
+    tables: tuple[dict[int, Any], ...] = (
+        hooks._global_forward_pre_hooks,
+        hooks._global_forward_hooks,
+        optimizers._global_optimizer_pre_hooks,
+        optimizers._global_optimizer_post_hooks,
+    )
+    for table in tables:
+        for key in [key for key, hook in table.items() if hook in ours]:
+            hooks._global_forward_hooks_always_called.pop(key, None)
+            del table[key]
 
 
 def settle(trace: Trace) -> None:

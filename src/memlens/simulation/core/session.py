@@ -89,6 +89,12 @@ class Simulation:
         self.alloc_conf = text
         self.allocator.configure(config)
 
+    def finish(self) -> None:
+        """Run what waits for the end."""
+        while self.at_end:
+            self.at_end[0]()
+            self.at_end.pop(0)
+
     # annotations ------------------------------------------------------------------------------------
 
     def mark(self, phase: str, step: int | None = None) -> None:

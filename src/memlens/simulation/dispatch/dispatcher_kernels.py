@@ -7,20 +7,19 @@ such key of its own, so it is included for the thread while a simulation runs.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
 import sys
 import types
 import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
 from torch.utils import checkpoint
 
+from memlens.patching import Patches, remove
 from memlens.simulation.dispatch.operators import cuda_of
 from memlens.simulation.rules import autocast
 from memlens.simulation.rules.registry import COMPOSITES, run_composite
@@ -31,33 +30,28 @@ if TYPE_CHECKING:
 _AUTOCAST = torch._C.DispatchKey.AutocastCUDA
 
 
-@contextlib.contextmanager
-def installed(sim: Simulation) -> Iterator[None]:
-    """Register the kernels, and take every one of them away again."""
+def install(patches: Patches[Any], sim: Simulation) -> None:
+    """Register the kernels, for as long as the patches last."""
     library = torch.library.Library("aten", "IMPL")
-    included = torch._C._dispatch_tls_is_dispatch_key_included(_AUTOCAST)
+    patches.afterwards(library._destroy)
     cache = autocast.Cache(sim)
+    patches.afterwards(cache.clear)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel.*")
+        for operator in COMPOSITES:
+            _put(library, operator, _composite(sim, operator), "AutogradMeta")
+        for operator, kernel in autocast.kernels(cache).items():
+            _put(library, operator, kernel, "AutocastCUDA")
     clear = torch.clear_autocast_cache
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel.*")
-            for operator in COMPOSITES:
-                _put(library, operator, _composite(sim, operator), "AutogradMeta")
-            for operator, kernel in autocast.kernels(cache).items():
-                _put(library, operator, kernel, "AutocastCUDA")
 
-        def clear_both() -> None:
-            clear()
-            cache.clear()
-
-        torch.clear_autocast_cache = clear_both
-        torch._C._dispatch_tls_set_dispatch_key_included(_AUTOCAST, True)
-        yield
-    finally:
-        torch._C._dispatch_tls_set_dispatch_key_included(_AUTOCAST, included)
-        torch.clear_autocast_cache = clear
+    def clear_both() -> None:
+        clear()
         cache.clear()
-        library._destroy()
+
+    patches.replace("torch.clear_autocast_cache", clear_both)
+    included = torch._C._dispatch_tls_is_dispatch_key_included(_AUTOCAST)
+    patches.afterwards(lambda: torch._C._dispatch_tls_set_dispatch_key_included(_AUTOCAST, included))
+    torch._C._dispatch_tls_set_dispatch_key_included(_AUTOCAST, True)
 
 
 class _Loaded(importlib.abc.Loader):
@@ -116,24 +110,19 @@ class _NoCompiler(types.ModuleType):
         self.switched_off.clear()
 
 
-@contextlib.contextmanager
-def without_compiler() -> Iterator[None]:
+def without_compiler(patches: Patches[Any]) -> None:
     """Keep torch from importing its compiler (as long as importing torch itself) only to switch it off.
 
     Meta kernels, optimizers and checkpointing wrap themselves with `torch._disable_dynamo`, which imports
     `torch._dynamo` at the first call. Code that really uses the compiler gets the real one.
     """
     if "torch._dynamo" in sys.modules:
-        yield
         return
     stand_in = _NoCompiler()
+    patches.afterwards(stand_in.remove)
     sys.modules["torch._dynamo"] = torch._dynamo = stand_in
+    patches.afterwards(lambda: remove(sys.meta_path, stand_in))
     sys.meta_path.insert(0, stand_in)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(stand_in)
-        stand_in.remove()
 
 
 def _composite(sim: Simulation, operator: OpOverload) -> Any:
@@ -146,20 +135,16 @@ def _composite(sim: Simulation, operator: OpOverload) -> Any:
     return kernel
 
 
-@contextlib.contextmanager
-def checkpoints_compare_no_devices() -> Iterator[None]:
+def checkpoints_compare_no_devices(patches: Patches[Any]) -> None:
     """Checkpointing compares what it recomputed with what it saved, by shape, dtype and device.
 
     Where torch runs its own Python functions a device tensor says `meta`, elsewhere `cuda`; both are the
     simulated card, so only shape and dtype are compared (torch/utils/checkpoint.py, metadata_fn).
     """
-    checks = checkpoint._allowed_determinism_checks_to_fns
-    default = checks[checkpoint._DEFAULT_DETERMINISM_MODE]
-    checks[checkpoint._DEFAULT_DETERMINISM_MODE] = lambda x: {"shape": x.shape, "dtype": x.dtype}
-    try:
-        yield
-    finally:
-        checks[checkpoint._DEFAULT_DETERMINISM_MODE] = default
+    checks: dict[str, Any] = checkpoint._allowed_determinism_checks_to_fns
+    default = {checkpoint._DEFAULT_DETERMINISM_MODE: checks[checkpoint._DEFAULT_DETERMINISM_MODE]}
+    patches.afterwards(lambda: checks.update(default))
+    checks.update(dict.fromkeys(default, lambda x: {"shape": x.shape, "dtype": x.dtype}))
 
 
 def _put(library: torch.library.Library, operator: OpOverload, function: Any, key: str) -> None:

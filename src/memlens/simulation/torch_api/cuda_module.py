@@ -1,14 +1,11 @@
 """`torch.cuda` answering from the simulation: which functions are replaced, and by what.
 
-`replacements` is a table from dotted names to their stand-ins; `installed` puts them in place and takes every
-one of them away again.
+`replacements` is a table from dotted names to their stand-ins, for `memlens.patching`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
     from memlens.simulation.torch_api.device import DeviceMode
 
-_MISSING = object()
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 _CUDA_VERSION = "13.0"  # of the torch 2.14.1 CUDA wheel
 _CUDNN_VERSION = 92400  # the copy in the torch 2.14.1 CUDA wheel
@@ -310,30 +306,3 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.backends.cuda.is_built": lambda: True,
     }
     return table
-
-
-@contextlib.contextmanager
-def installed(table: dict[str, Any]) -> Iterator[None]:
-    """Put the stand-ins in place; put every original back, also after an exception."""
-    before: list[tuple[Any, str, Any]] = []
-    try:
-        for dotted, value in table.items():
-            owner, name = _owner(dotted)
-            before.append((owner, name, vars(owner).get(name, _MISSING)))
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in reversed(before):
-            if value is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
-
-
-def _owner(dotted: str) -> tuple[Any, str]:
-    path, _, name = dotted.rpartition(".")
-    try:
-        return importlib.import_module(path), name
-    except ModuleNotFoundError:  # a class inside a module
-        module, _, attribute = path.rpartition(".")
-        return getattr(importlib.import_module(module), attribute), name

@@ -18,7 +18,7 @@ class Moved:
 
     def __init__(self) -> None:
         # neither keeps a parameter or module alive, as that would change when its device memory is freed
-        self.parameters: MutableMapping[Tensor, Tensor] = WeakIdKeyDictionary()
+        self.parameters: MutableMapping[Tensor, tuple[Tensor, int]] = WeakIdKeyDictionary()
         self.buffers: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
 
     def swap(self, parameter: Tensor, twin: Tensor) -> None:
@@ -27,8 +27,8 @@ class Moved:
         Not torch.utils.swap_tensors: that gives the twin the parameter's attributes too, and refuses where a
         graph (weight_norm's, made with the module) or a weak reference knows the parameter.
         """
+        self.parameters.setdefault(parameter, (twin, parameter._cdata))
         torch._C._swap_tensor_impl(parameter, twin)
-        self.parameters.setdefault(parameter, twin)
 
     def replacements(self) -> dict[str, Any]:
         """Dotted names and their stand-ins."""
@@ -45,8 +45,9 @@ class Moved:
 
     def put_back(self) -> None:
         """When the simulation is over."""
-        for parameter, original in list(self.parameters.items()):
-            torch._C._swap_tensor_impl(parameter, original)
+        for parameter, (twin, original) in list(self.parameters.items()):
+            if parameter._cdata != original:
+                torch._C._swap_tensor_impl(parameter, twin)
         for module, buffers in list(self.buffers.items()):
             for name, buffer in buffers.items():  # a scripted module's own kind of dict has no update
                 if name in module._buffers:

@@ -6,9 +6,7 @@ runs at a time, whoever asks for it: the allocator is one.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,9 +35,8 @@ class _ThreadsDevice(DeviceMode):
         return super().__torch_function__(func, types_, args, kwargs)
 
 
-@contextlib.contextmanager
-def joined(sim: Simulation, device: DeviceMode, dispatch: DispatchMode) -> Iterator[None]:
-    """While this lasts, every `threading.Thread` that is started takes part in the simulation."""
+def replacements(sim: Simulation, device: DeviceMode, dispatch: DispatchMode) -> dict[str, Any]:
+    """Every `threading.Thread` that is started takes part in the simulation."""
     begin = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
     def inside(self: threading.Thread) -> None:
@@ -50,8 +47,4 @@ def joined(sim: Simulation, device: DeviceMode, dispatch: DispatchMode) -> Itera
         with dispatch.for_thread(), _ThreadsDevice(device):
             begin(self)
 
-    threading.Thread._bootstrap_inner = inside  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        threading.Thread._bootstrap_inner = begin  # type: ignore[attr-defined]
+    return {"threading.Thread._bootstrap_inner": inside}
