@@ -19,7 +19,7 @@ MAGIC = b"memray"
 LZ4 = bytes.fromhex("04224d18")  # the magic of an LZ4 frame, little-endian
 MOST_EVENTS = 300_000  # about 2 s and 150 MB to convert here (2 cores, Python 3.11)
 _FREES = ("FREE", "MUNMAP", "PYMALLOC_FREE")
-_OURS = ("entry.py", "bootstrap.py", "inside.py")  # what `memlens run` puts below the program's own frames
+_OURS = ("entry.py", "bootstrap.py", "spans.py")  # what `memlens run` puts below the program's own frames
 
 
 def sniff(head: bytes) -> bool:

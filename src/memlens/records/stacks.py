@@ -7,11 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memlens.model import NOWHERE, Frame, Site
+from memlens.model.user_code import is_user_file
 
-# Python code that is not the user's: installed packages and the standard library
-_LIBRARY = re.compile(
-    r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^<frozen |^torch[/\\]|[/\\]torch[/\\]nn[/\\]"
-)
 # the dispatcher's entry of an operator: at::_ops::div_Tensor::call
 _OPERATOR = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
 # what every operator calls for its result says nothing about it
@@ -57,7 +54,7 @@ def site_of(frames: tuple[Frame, ...]) -> Site:
     'net.py:3'
     """
     python = [frame for frame in frames if _is_python(frame)]
-    own = next((frame for frame in python if not _LIBRARY.search(frame.file)), None)
+    own = next((frame for frame in python if is_user_file(frame.file)), None)
     place = own or (python[0] if python else None)
     return Site(
         file=place.file if place else "",

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 import traceback
 from types import FrameType, TracebackType
 
 import torch
 from torch import nn
 
-_LIBRARIES = tuple(
-    {os.path.realpath(p) + os.sep for p in sysconfig.get_paths().values()}
-    | {os.path.dirname(os.path.realpath(torch.__file__)) + os.sep}
-)
+from memlens.model.user_code import is_user_file
+
 MOST_CHARACTERS = 300  # of an error's text
-_HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep
 
 
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
@@ -25,12 +21,6 @@ def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
         frames.append((link.tb_frame, link.tb_lineno))
         link = link.tb_next
     return frames
-
-
-def _is_users(file: str) -> bool:
-    path = os.path.realpath(file)
-    library = path.startswith(_LIBRARIES) or "/site-packages/" in path or "/dist-packages/" in path
-    return not file.startswith("<") and not path.startswith(_HERE) and not library
 
 
 def last_line(error: BaseException) -> str:
@@ -55,7 +45,7 @@ def place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
     frames = _frames(error)
-    users = [(f, line) for f, line in frames if _is_users(f.f_code.co_filename)]
+    users = [(f, line) for f, line in frames if is_user_file(f.f_code.co_filename)]
     if not frames:
         return "an unknown place"
     frame, line = (users or frames)[-1]
@@ -64,7 +54,7 @@ def place(error: BaseException) -> str:
 
 def whereabouts(frame: FrameType | None) -> str:
     """` (at net.py:12 in forward)`: where the user's code is that runs, from its innermost frame outwards."""
-    while frame is not None and not _is_users(frame.f_code.co_filename):
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return ""

@@ -7,14 +7,12 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 
 import psutil
 import torch
 from torch import nn
 
-import memlens
 from memlens.allocator import from_snapshot, verify
 from memlens.errors import MemlensError
 from memlens.explanation.explain import lines
@@ -32,14 +30,12 @@ from memlens.measurement.tensors.watch import Taken, TensorWatch
 from memlens.model import Category, Trace
 from memlens.model.oom import Failure, PoolState
 from memlens.model.tensors import group
+from memlens.model.user_code import Whose, whose
 from memlens.records.torch_snapshot import trace_of
 from memlens.units import GIB, KIB, MIB
 
 FEW = 3  # losses with graphs alive at once that a loop may well have
 TOP = 8  # holders of each kind that are told
-_LIBRARIES = tuple(
-    str(Path(module.__file__).parent) + os.sep for module in (torch, memlens) if module.__file__
-)
 # what the devices' errors say; CUDA's has a type of its own, the others are RuntimeErrors
 _MESSAGES = (
     "MPS backend out of memory",
@@ -213,10 +209,10 @@ def _stack(frame: FrameType | None) -> list[FrameType]:
 
 
 def _where(stack: Sequence[FrameType]) -> str:
-    """`train.py:12 in step`: the innermost line that is neither torch's nor ours."""
+    """`train.py:12 in step`: the innermost line of the user's or of a library on top of torch."""
     for frame in stack:
         file = frame.f_code.co_filename
-        if not file.startswith((*_LIBRARIES, "<")):
+        if whose(file) in (Whose.USER, Whose.LIBRARY):
             return f"{os.path.basename(file)}:{frame.f_lineno} in {frame.f_code.co_name}"
     return ""
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-OWN = str(Path(__file__).parents[2]) + os.sep
+from memlens.model.user_code import Whose, whose
 
 
 def running(own: bool = True) -> Iterator[FrameType]:
@@ -19,7 +17,7 @@ def running(own: bool = True) -> Iterator[FrameType]:
     while threads:
         inner: FrameType | None = threads.pop()  # our own among them: a variable of ours that stayed would
         while inner is not None:  # be a cycle, and hold every frame behind it until a collection
-            if own or not inner.f_code.co_filename.startswith(OWN):
+            if own or whose(inner.f_code.co_filename) is not Whose.MEMLENS:
                 yield inner
             inner = inner.f_back
 

@@ -21,6 +21,7 @@ from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.explanation.prediction import Prediction
 from memlens.model import Assumption, Trace
+from memlens.model.user_code import Whose, whose
 from memlens.records import native
 from memlens.scenarios import userfile
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
@@ -116,7 +117,8 @@ def run_script(
     trace.assumptions += list(ending(script, result))
     grows = growth(trace) if result.stopped else None
     trace.assumptions += [grows] if grows is not None else []
-    lines = [line for line in result.conditions if not is_installed(line)]
+    # a library asks to check its arguments rather than to choose
+    lines = [line for line in result.conditions if whose(line) is not Whose.LIBRARY]
     if lines and onlooker is None and not script.unknown_is:
         trace.assumptions.append(the_other_way(script, card, alloc_conf, result, lines, trace, progress))
     config = AllocatorConfig() if result.alloc_conf is None else parse_config(result.alloc_conf)
@@ -162,11 +164,6 @@ def ending(script: Script, result: Result) -> Iterator[Assumption]:
             f"stopped after {steps}",
             "what the script does later (an evaluation, a last checkpoint) was not seen; --steps runs more",
         )
-
-
-def is_installed(line: str) -> bool:
-    """Whether a line is of an installed library, which asks to check its arguments rather than to choose."""
-    return "/site-packages/" in line or "/dist-packages/" in line
 
 
 def the_other_way(

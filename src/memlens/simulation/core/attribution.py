@@ -21,22 +21,19 @@ from torch import Tensor, nn
 
 import memlens
 from memlens.model import NOWHERE, Site
+from memlens.model.user_code import Whose, whose
 
-_INTERNAL = tuple(
-    str(Path(module.__file__).parent) + os.sep for module in (torch, memlens) if module.__file__
-)
 # whoever calls memlens' own loop wrote no line of it
 _LOOP = str(Path(memlens.__file__ or "").parent / "scenarios") + os.sep
-_INTERNAL_NAMES = ("<frozen", "<string>", "<eval_with_key>")
 _RECOMPUTED_BY_AUTOGRAD = 2**63  # AccumulateGrad's sequence number is the largest there is
 
 
-class Whose(Enum):
-    """Whose code a frame runs."""
+class Runs(Enum):
+    """What a frame means to the search for the user's line."""
 
-    USER = auto()
-    INTERNAL = auto()
-    LOOP = auto()
+    USERS = auto()  # a line to name: the user's, or a library's on top of torch
+    OURS = auto()  # go on outwards: torch, Python, memlens
+    LOOP = auto()  # nobody wrote a line beyond it
 
 
 class _Running(threading.local):
@@ -56,7 +53,7 @@ class Attribution:
         self._owners: dict[int, tuple[str, str]] = {}  # id of a parameter -> its module
         self._by_sequence: dict[int, Site] = {}
         self._sites: dict[tuple[object, ...], Site] = {}
-        self._user_code: dict[CodeType, Whose] = {}
+        self._user_code: dict[CodeType, Runs] = {}
 
     # modules ---------------------------------------------------------------------------------------
 
@@ -161,16 +158,16 @@ class Attribution:
             code = frame.f_code
             mine = known.get(code)
             if mine is None:
-                mine = known[code] = _whose(code.co_filename)
-            if mine is Whose.USER:
+                mine = known[code] = _runs(code.co_filename)
+            if mine is Runs.USERS:
                 return frame
-            if mine is Whose.LOOP:
+            if mine is Runs.LOOP:
                 return None
             frame = frame.f_back
         return None
 
 
-def _whose(file: str) -> Whose:
+def _runs(file: str) -> Runs:
     if file.startswith(_LOOP):
-        return Whose.LOOP
-    return Whose.INTERNAL if file.startswith((*_INTERNAL, *_INTERNAL_NAMES)) else Whose.USER
+        return Runs.LOOP
+    return Runs.USERS if whose(file) in (Whose.USER, Whose.LIBRARY) else Runs.OURS
