@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlens.advice.advise import read_margin
+from memlens.advice.advise import read_margin_bytes
 from memlens.advice.batch import search
 from memlens.advice.checkpointing_plan import cheapest, spans
 from memlens.advice.facts import Block
@@ -92,11 +92,11 @@ def test_of_equal_blocks_the_first_are_taken() -> None:
 )
 def test_margins(margin: str | int | float, expected: int) -> None:
     """A share of the card, an amount, or bytes."""
-    assert read_margin(margin, 1000) == expected
+    assert read_margin_bytes(margin, 1000) == expected
 
 
 @pytest.mark.parametrize("margin", ["x%", "100%", "2KiB", "-5%", 1.5])
 def test_margins_that_make_no_sense(margin: str | float) -> None:
     """One line for what cannot be read, and for what leaves nothing."""
     with pytest.raises(UsageError):
-        read_margin(margin, 1000)
+        read_margin_bytes(margin, 1000)

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 from memlens.allocator import AllocatorConfig, replay
 from memlens.devices import custom_gpu
 from memlens.model import Alloc, Free, Trace
-from memlens.scenarios.tight_card import needs_more_than, on_a_full_card, room
+from memlens.scenarios.tight_card import has_less_than, on_a_full_card, usable_bytes
 from memlens.units import MIB
 
 pytestmark = pytest.mark.torch
@@ -30,7 +30,7 @@ def test_cached_memory_is_given_back_before_the_run_fails() -> None:
     """A card with room for 50 MiB runs what reserves 70 MiB elsewhere, and the result says at what price."""
     trace, card = growing(), card_with_room_for(50 * MIB)
     assert trace.timeline().peak_reserved_bytes == 70 * MIB
-    assert needs_more_than(card, 70 * MIB)
+    assert has_less_than(card, 70 * MIB)
     squeezed = on_a_full_card(trace, card, AllocatorConfig())
     assert squeezed is not None
     assert squeezed.timeline().peak_reserved_bytes == 40 * MIB
@@ -46,5 +46,5 @@ def test_what_does_not_fit_does_not_fit() -> None:
 def test_the_room_is_the_memory_less_the_context() -> None:
     """The allocator shares the card with the context."""
     card = card_with_room_for(100 * MIB)
-    assert room(card) == 100 * MIB
-    assert not needs_more_than(card, 100 * MIB)
+    assert usable_bytes(card) == 100 * MIB
+    assert not has_less_than(card, 100 * MIB)

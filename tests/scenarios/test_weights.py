@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from memlens.scenarios.shims.weights import ahead_bytes, reads_ahead  # noqa: E402
+from memlens.scenarios.shims.weights import ahead_bytes, has_read_ahead  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -40,4 +40,4 @@ def test_three_threads_read_ahead_of_the_embedding() -> None:
 )
 def test_which_versions_read_ahead(version: str, ahead: bool) -> None:
     """Between the threads of 5.0 and the change in 5.4 that has quantisation read one after the other."""
-    assert reads_ahead(version) is ahead
+    assert has_read_ahead(version) is ahead

@@ -70,7 +70,7 @@ def ranked_advice(facts: TargetFacts, evaluator: Evaluator[Any], same_result: bo
     """Every change that the facts suggest, simulated and ranked; several at once where one is not enough."""
     base = facts.base
     tried = _try_all(facts, evaluator, same_result)
-    ranked = [(c, o) for c, o in tried if _worth(base, o)]
+    ranked = [(c, o) for c, o in tried if _is_worth_a_line(base, o)]
     advised = [_advised(change, outcome, base) for change, outcome in ranked]
     advised.sort(key=lambda item: (item.changes_result, -item.saves_bytes))
     combination = None
@@ -124,7 +124,7 @@ def largest_batch(
 def searched(evaluator: Evaluator[Any], margin: str | int | float) -> Advice:
     """The largest batch that leaves `margin` of the card, and what is predicted with it."""
     whole = simulated_card(evaluator).memory_bytes
-    margin_bytes = read_margin(margin, whole)
+    margin_bytes = read_margin_bytes(margin, whole)
     evaluator.memory_bytes = whole - margin_bytes
     answer = largest(evaluator, evaluator.memory_bytes, margin_bytes)
     evaluator.memory_bytes = whole
@@ -144,10 +144,10 @@ def max_batch_size(target: Any, **call: Unpack[BatchOptions]) -> int:
     return answer.batch_size
 
 
-def read_margin(margin: str | int | float, memory_bytes: int) -> int:
+def read_margin_bytes(margin: str | int | float, memory_bytes: int) -> int:
     """Bytes of a margin given as bytes, an amount, or a share.
 
-    >>> read_margin("5%", 1000), read_margin(0.05, 1000), read_margin("100", 1000)
+    >>> read_margin_bytes("5%", 1000), read_margin_bytes(0.05, 1000), read_margin_bytes("100", 1000)
     (50, 50, 100)
     """
     if isinstance(margin, float):
@@ -211,7 +211,7 @@ def _add(tried: list[tuple[Change, Outcome]], change: Change | None, evaluator: 
         tried.append((change, outcome))
 
 
-def _worth(base: Prediction, outcome: Outcome) -> bool:
+def _is_worth_a_line(base: Prediction, outcome: Outcome) -> bool:
     saved = base.peak.process_bytes - outcome.process_bytes
     return saved > WORTH_SAYING * base.peak.process_bytes or bool(base.fits is False and outcome.fits)
 

@@ -83,7 +83,7 @@ def largest(evaluator: Evaluator[Any], memory_bytes: int, margin_bytes: int) -> 
 def parts_of(facts: TargetFacts, parts: int) -> Change:
     """The batch in `parts` parts of equal size."""
     size = facts.scenario.batch_size // parts
-    if not facts.training:
+    if not facts.is_training:
         return Change(
             "micro-batch", f"batches of {size}",
             f"for part in batch.split({size}):\n    outputs = model(part)",

@@ -26,12 +26,12 @@ def find_blocks(model: nn.Module) -> list[str]:
     """
     blocks: list[str] = []
     for path, container in model.named_modules():
-        if isinstance(container, (nn.ModuleList, nn.Sequential)) and not _inside(path, blocks):
+        if isinstance(container, (nn.ModuleList, nn.Sequential)) and not _is_in_blocks(path, blocks):
             blocks += _blocks_in(path, container)
     return blocks
 
 
-def _inside(path: str, blocks: Sequence[str]) -> bool:
+def _is_in_blocks(path: str, blocks: Sequence[str]) -> bool:
     """Whether `path` lies in one of the blocks, or lists blocks that were found already."""
     return any(f"{path}.".startswith(f"{b}.") or (path and b.startswith(f"{path}.")) for b in blocks)
 

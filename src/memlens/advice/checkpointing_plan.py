@@ -97,7 +97,7 @@ def find_plan(facts: TargetFacts, evaluator: Evaluator[Any], *others: Change) ->
     does not fit raises the lower end, each that does lowers the upper one.
     """
     blocks, memory = facts.blocks, facts.base.device.memory_bytes
-    if memory is None or len(blocks) < 2 or facts.scenario.grad_checkpointing or not facts.training:
+    if memory is None or len(blocks) < 2 or facts.scenario.grad_checkpointing or not facts.is_training:
         return None
     least = min((block.kept_bytes for block in blocks if block.kept_bytes), default=0)
     start = evaluator.outcome(*others)

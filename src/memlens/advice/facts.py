@@ -64,9 +64,9 @@ class TargetFacts:
     head: Head | None
 
     @property
-    def training(self) -> bool:
-        return self.scenario.training
+    def is_training(self) -> bool:
+        return self.scenario.is_training
 
-    def held(self, category: Category) -> int:
+    def held_bytes(self, category: Category) -> int:
         """Bytes of a category at the peak."""
         return self.base.breakdown.get(category, 0)

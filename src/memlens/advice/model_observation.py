@@ -71,7 +71,12 @@ class ModelObservation:
             with torch._C.DisableTorchFunction():
                 entry = self.sim.ledger.of(args[0]) if args else None
                 self._in_activation = True
-                if entry is None or id(entry) in self._read or args[0].is_leaf or keeps_result(args[0]):
+                if (
+                    entry is None
+                    or id(entry) in self._read
+                    or args[0].is_leaf
+                    or is_saved_by_its_operator(args[0])
+                ):
                     self.unsafe.add(path)
                 if entry is not None and self.sim.step <= 1:
                     self._overwritten[id(entry)] = (entry, path)
@@ -110,7 +115,7 @@ class ModelObservation:
             "rows": self.rows,
             "dtype": str(next((p.dtype for p in parameters if p.is_floating_point()), torch.float32))
             .removeprefix("torch."),
-            "blocks": [(path, under(self.flops, path)) for path in paths],
+            "blocks": [(path, sum_under(self.flops, path)) for path in paths],
             "flops": sum(self.flops.values()),
             "checkpointing": checkpointing_kind(model, paths),
             "has_batch_norm": any(isinstance(m, BATCH_NORMS) for m in named.values()),
@@ -132,12 +137,12 @@ class ModelObservation:
         }  # fmt: skip
 
 
-def under(sizes: dict[str, int], path: str) -> int:
+def sum_under(sizes: dict[str, int], path: str) -> int:
     """The sum of what belongs to the module at `path` and those inside it."""
     return sum(size for name, size in sizes.items() if name == path or name.startswith(path + "."))
 
 
-def keeps_result(tensor: torch.Tensor) -> bool:
+def is_saved_by_its_operator(tensor: torch.Tensor) -> bool:
     """Whether the operator that made `tensor` keeps it for its own backward, as ReLU and exp do."""
     node = tensor.grad_fn
     kept = [getattr(node, name, None) for name in dir(node) if name.startswith("_saved_")]

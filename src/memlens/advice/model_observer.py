@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from memlens.advice.facts import Block, Head, TargetFacts
-from memlens.advice.model_observation import ModelObservation, under
+from memlens.advice.model_observation import ModelObservation, sum_under
 from memlens.devices import Gpu
 from memlens.explanation.held import held_by
 from memlens.explanation.prediction import Prediction
@@ -34,7 +34,7 @@ class ModelObserver:
         prepared, model = self.prepared, self.seen.facts()
         del model["rows"], model["dtype"]
         kept = kept_by_module(base.trace)
-        blocks = tuple(Block(path, under(kept, path), flops) for path, flops in model.pop("blocks"))
+        blocks = tuple(Block(path, sum_under(kept, path), flops) for path, flops in model.pop("blocks"))
         return TargetFacts(
             scenario=scenario, base=base, gpu=gpu, dtype=prepared.dtype, blocks=blocks,
             kept_bytes=sum(kept.values()), fixed_batch=any(spec.batched for spec in prepared.specs),

@@ -10,7 +10,7 @@ import torch
 
 from memlens.advice.advise import DEFAULT_MARGIN, ranked_advice, searched, simulated_card
 from memlens.advice.facts import Block, TargetFacts
-from memlens.advice.model_observation import under
+from memlens.advice.model_observation import sum_under
 from memlens.advice.model_observer import kept_by_module
 from memlens.advice.result import Advice, Refused
 from memlens.advice.script_evaluator import ScriptEvaluator, main_model
@@ -96,7 +96,7 @@ def facts_of(evaluator: ScriptEvaluator, base: Prediction) -> TargetFacts:
     """What was seen of the script's largest model and of its loop, as facts about a scenario."""
     seen, model = evaluator.seen, dict(main_model(evaluator.seen))
     kept = kept_by_module(base.trace)
-    blocks = tuple(Block(path, under(kept, path), flops) for path, flops in model.pop("blocks"))
+    blocks = tuple(Block(path, sum_under(kept, path), flops) for path, flops in model.pop("blocks"))
     rows, dtype = model.pop("rows"), getattr(torch, model.pop("dtype"))
     changeable = evaluator.batch_arg is not None or rows in seen["loaders"]
     return TargetFacts(

@@ -6,7 +6,7 @@ from memlens.allocator import AllocatorConfig
 from memlens.devices import Gpu, all_gpus
 from memlens.explanation.prediction import Card
 from memlens.model import Alloc, Assumption, Category, Trace
-from memlens.scenarios.tight_card import needs_more_than, on_a_full_card
+from memlens.scenarios.tight_card import has_less_than, on_a_full_card
 from memlens.units import format_bytes
 
 # simulated where no card is named: it has the kernels (flash attention, bf16) of the cards in use today
@@ -48,7 +48,7 @@ def cards_for(
         extra = handles * (gpu.cublas_workspace_bytes - reference.cublas_workspace_bytes)
         reserved = timeline.peak_reserved_bytes + extra
         worst = reserved + gpu.context_bytes[2] + margin
-        if needs_more_than(gpu, reserved) and not needs_more_than(gpu, timeline.peak_allocated_bytes + extra):
+        if has_less_than(gpu, reserved) and not has_less_than(gpu, timeline.peak_allocated_bytes + extra):
             squeezed = on_a_full_card(trace, gpu, config)
             reserved = squeezed.timeline().peak_reserved_bytes + extra if squeezed else reserved
         cards.append(Card(gpu.name, gpu.memory_bytes, reserved + gpu.context_bytes[1], worst))

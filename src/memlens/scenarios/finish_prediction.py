@@ -11,7 +11,7 @@ from memlens.explanation.prediction import Prediction, build_prediction
 from memlens.explanation.prediction_record import remember
 from memlens.model import Trace
 from memlens.scenarios.cards import cards_for
-from memlens.scenarios.tight_card import needs_more_than, on_a_full_card
+from memlens.scenarios.tight_card import has_less_than, on_a_full_card
 
 
 def conclude(trace: Trace, card: Gpu, config: AllocatorConfig, *, asked: bool, **said: Any) -> Prediction:
@@ -20,7 +20,7 @@ def conclude(trace: Trace, card: Gpu, config: AllocatorConfig, *, asked: bool, *
     Where somebody `asked` for this card, a run that would reserve more than it has is tried on a full one;
     where nobody did, every card of the catalogue is compared.
     """
-    if asked and needs_more_than(card, trace.timeline().peak_reserved_bytes):
+    if asked and has_less_than(card, trace.timeline().peak_reserved_bytes):
         trace = on_a_full_card(trace, card, config) or trace
     prediction = build_prediction(trace, asked_for_a_card=asked, **said)
     if not asked:

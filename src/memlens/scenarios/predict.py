@@ -117,7 +117,7 @@ def _run(
             prepared = prepare(sim, target, scenario)
             if observe is not None:
                 observe(sim, prepared)
-            (train if scenario.training else infer)(sim, prepared, scenario, progress)
+            (train if scenario.is_training else infer)(sim, prepared, scenario, progress)
             return describe(scenario, prepared)
     except MemlensError:
         raise

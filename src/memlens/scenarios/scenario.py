@@ -60,7 +60,7 @@ class Scenario:
     cache: str = "dynamic"
 
     @property
-    def training(self) -> bool:
+    def is_training(self) -> bool:
         return self.mode == "train"
 
     @property

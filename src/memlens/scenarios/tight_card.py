@@ -12,23 +12,23 @@ from memlens.devices import Gpu
 from memlens.model import Assumption, OutOfMemory, SegmentFree, Trace
 
 
-def room(gpu: Gpu) -> int:
+def usable_bytes(gpu: Gpu) -> int:
     """Bytes that the allocator may take: the card's memory less its context."""
     return gpu.memory_bytes - gpu.context_bytes[1]
 
 
-def needs_more_than(gpu: Gpu, reserved_bytes: int) -> bool:
-    return reserved_bytes > room(gpu)
+def has_less_than(gpu: Gpu, reserved_bytes: int) -> bool:
+    return reserved_bytes > usable_bytes(gpu)
 
 
 def on_a_full_card(trace: Trace, gpu: Gpu, config: AllocatorConfig) -> Trace | None:
     """`trace` as it runs on a card of this size; None if it runs out of memory all the same."""
-    if room(gpu) <= 0:
+    if usable_bytes(gpu) <= 0:
         return None
-    squeezed = replay(trace, config, room(gpu), total_bytes=gpu.memory_bytes)
+    squeezed = replay(trace, config, usable_bytes(gpu), total_bytes=gpu.memory_bytes)
     if any(isinstance(event, OutOfMemory) for event in squeezed.events):
         return None
-    times = _given_back(squeezed) - _given_back(trace)
+    times = _count_freed_segments(squeezed) - _count_freed_segments(trace)
     squeezed.assumptions = [
         *trace.assumptions,
         Assumption(
@@ -40,5 +40,5 @@ def on_a_full_card(trace: Trace, gpu: Gpu, config: AllocatorConfig) -> Trace | N
     return squeezed
 
 
-def _given_back(trace: Trace) -> int:
+def _count_freed_segments(trace: Trace) -> int:
     return sum(isinstance(event, SegmentFree) for event in trace.events)

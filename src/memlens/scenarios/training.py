@@ -53,8 +53,8 @@ def prepare(sim: Any, target: Target, scenario: Scenario) -> Prepared:
     """Build the model on the host, as it will be trained, and move it to the device."""
     sim.mark("build", step=0)
     built = target.build()
-    model = built.model.train(scenario.training)
-    specs = scenario.inputs or built.inputs(scenario.seq_len, scenario.training)
+    model = built.model.train(scenario.is_training)
+    specs = scenario.inputs or built.inputs(scenario.seq_len, scenario.is_training)
     if scenario.seq_len is not None and scenario.inputs:
         raise UsageError("--seq-len and --input both say what goes in", hint="leave one of them out")
     check_call(model, specs, target.name)

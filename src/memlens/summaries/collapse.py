@@ -19,7 +19,7 @@ def collapse(node: Node, known: dict[Any, int] | None = None) -> int:
     Alike are calls of the same module or function with inputs of the same shapes, and all below them alike.
     """
     known = {} if known is None else known
-    node.children = [child for child in node.children if child.costs]
+    node.children = [child for child in node.children if child.has_cost]
     numbers = [collapse(child, known) for child in node.children]
     kept: list[Node] = []
     kept_numbers: list[int] = []

@@ -78,7 +78,7 @@ class Node:
         return [spec for returned in self.returns for spec in returned]
 
     @property
-    def costs(self) -> bool:
+    def has_cost(self) -> bool:
         """Whether anything is to be said of it: an operator that makes a view costs nothing."""
         return self.kind == "module" or bool(self.allocates or self.macs or self.saved or self.children)
 

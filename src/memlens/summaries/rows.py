@@ -100,7 +100,7 @@ class Counted:
     def __init__(self) -> None:
         self.seen: set[Any] = set()
 
-    def new(self, tensor: Tensor) -> bool:
+    def is_new(self, tensor: Tensor) -> bool:
         key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape))
         if key in self.seen:
             return False
@@ -138,14 +138,14 @@ def _row(
 ) -> Row:
     module = node.module
     own = [p for p in module._parameters.values() if p is not None] if module is not None else []
-    new = [p for p in own if counted.new(p)]
+    new = [p for p in own if counted.is_new(p)]
     buffers = [b for b in module._buffers.values() if b is not None] if module is not None else []
     return Row(
         path=node.path, type=node.type, depth=node.depth, calls=node.calls,
         shared=repeated or len(new) < len(own),
         output_shapes=tuple(shape for shape, _ in node.outputs),
         params=sum(p.numel() for p in new), param_bytes=_bytes(new),
-        buffer_bytes=_bytes([b for b in buffers if counted.new(b)]),
+        buffer_bytes=_bytes([b for b in buffers if counted.is_new(b)]),
         output_bytes=node.output_bytes, kept_bytes=sum(k.bytes for k in kept),
         transient_bytes=node.own.most, macs=node.macs,
         kind=node.kind,

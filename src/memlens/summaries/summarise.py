@@ -153,7 +153,7 @@ def _specs(asked: Asked, built: Built) -> tuple[InputSpec, ...]:
     scenario = asked.scenario
     if scenario.seq_len is not None and scenario.inputs:
         raise UsageError("--seq-len and --input both say what goes in", hint="leave one of them out")
-    return scenario.inputs or built.inputs(scenario.seq_len, scenario.training)
+    return scenario.inputs or built.inputs(scenario.seq_len, scenario.is_training)
 
 
 def _read(inputs: Any, input_data: Any) -> tuple[InputSpec, ...]:

@@ -63,7 +63,7 @@ def _shown(paths: tuple[str, ...]) -> str:
 @proposes
 def checkpointing(facts: TargetFacts) -> Iterator[Change]:
     """All blocks, as the model offers it or one by one."""
-    if not facts.training or facts.scenario.grad_checkpointing or not facts.checkpointing:
+    if not facts.is_training or facts.scenario.grad_checkpointing or not facts.checkpointing:
         return
     paths = [block.path for block in facts.blocks]
     share = sum(block.flops for block in facts.blocks) / facts.flops if facts.flops else 1.0
@@ -99,7 +99,7 @@ CHECKPOINTING = {
 @proposes
 def offload(facts: TargetFacts) -> Iterator[Change]:
     """Activations wait for backward in host memory."""
-    if not facts.training or not facts.kept_bytes:
+    if not facts.is_training or not facts.kept_bytes:
         return
 
     def apply(scenario: Scenario) -> Scenario:

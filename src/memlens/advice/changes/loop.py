@@ -17,7 +17,7 @@ EXPANDABLE = "expandable_segments:True"
 @proposes
 def set_to_none(facts: TargetFacts) -> Iterator[Change]:
     """Only where the loop fills gradients with zeros instead of dropping them."""
-    if facts.training and not facts.scenario.edits.set_to_none:
+    if facts.is_training and not facts.scenario.edits.set_to_none:
         yield Change(
             "set-to-none",
             "gradients dropped between the steps",
@@ -32,7 +32,7 @@ def set_to_none(facts: TargetFacts) -> Iterator[Change]:
 def free_outputs(facts: TargetFacts) -> Iterator[Change]:
     """The last outputs live until the next ones take their name."""
     if not facts.scenario.edits.free_outputs:
-        when = "loss = criterion(outputs, targets)\n" if facts.training else "keep(outputs.cpu())\n"
+        when = "loss = criterion(outputs, targets)\n" if facts.is_training else "keep(outputs.cpu())\n"
         yield Change(
             "free-outputs",
             "the outputs let go when they have been used",
@@ -46,7 +46,7 @@ def free_outputs(facts: TargetFacts) -> Iterator[Change]:
 @proposes
 def no_cache(facts: TargetFacts) -> Iterator[Change]:
     """A transformers model hands out the keys and values of every layer while it trains."""
-    if facts.training and facts.keeps_cache:
+    if facts.is_training and facts.keeps_cache:
         yield Change(
             "no-cache", "no key-value cache while it trains", "model.config.use_cache = False", "",
             with_model_edit(lambda model: setattr(model.config, "use_cache", False)), {"no-cache": None},
@@ -56,7 +56,7 @@ def no_cache(facts: TargetFacts) -> Iterator[Change]:
 @proposes
 def chunked_loss(facts: TargetFacts) -> Iterator[Change]:
     """Token scores of a large vocabulary, their softmax and its gradient, a part of the rows at a time."""
-    if facts.training and facts.head is not None:
+    if facts.is_training and facts.head is not None:
         head = facts.head
 
         def apply(scenario: Scenario) -> Scenario:

@@ -19,9 +19,9 @@ from memlens.scenarios.scenario import Scenario
 KEEP_TWO_STATES = ("adam", "adamw", "nadam", "radam", "adamax")
 
 
-def _named(facts: TargetFacts) -> bool:
+def _is_of_torch(facts: TargetFacts) -> bool:
     """An optimizer of torch.optim, whose arguments are known."""
-    return facts.training and facts.scenario.optimizer in NAMES
+    return facts.is_training and facts.scenario.optimizer in NAMES
 
 
 def _with_optimizer(
@@ -37,7 +37,7 @@ def _with_optimizer(
 def one_kernel(facts: TargetFacts) -> Iterator[Change]:
     """The default steps all parameters at once with temporaries of their size; fused=True has none."""
     scenario = facts.scenario
-    if not _named(facts):
+    if not _is_of_torch(facts):
         return
     cls, given = NAMES[scenario.optimizer], dict(scenario.optimizer_arguments)
     known = inspect.signature(cls).parameters
@@ -67,9 +67,9 @@ def one_kernel(facts: TargetFacts) -> Iterator[Change]:
 @proposes
 def eight_bit(facts: TargetFacts) -> Iterator[Change]:
     """States of one byte an element in place of four."""
-    if not _named(facts) or facts.scenario.optimizer not in KEEP_TWO_STATES:
+    if not _is_of_torch(facts) or facts.scenario.optimizer not in KEEP_TWO_STATES:
         return
-    if facts.held(Category.OPTIMIZER_STATE):
+    if facts.held_bytes(Category.OPTIMIZER_STATE):
         yield Change(
             "8-bit-optimizer",
             "AdamW with 8-bit states (bitsandbytes)",
@@ -86,7 +86,7 @@ def eight_bit(facts: TargetFacts) -> Iterator[Change]:
 def factored(facts: TargetFacts) -> Iterator[Change]:
     """A row and a column of state for each matrix."""
     available = hasattr(torch.optim, "Adafactor")
-    if available and _named(facts) and facts.held(Category.OPTIMIZER_STATE):
+    if available and _is_of_torch(facts) and facts.held_bytes(Category.OPTIMIZER_STATE):
         if facts.scenario.optimizer == "adafactor":
             return
         name, make = find_optimizer("adafactor", {})

@@ -18,7 +18,9 @@ def autocast(facts: TargetFacts) -> Iterator[Change]:
         return
     short = "bf16" if facts.gpu.generation.bf16 else "fp16"
     dtype = {"bf16": "bfloat16", "fp16": "float16"}[short]
-    scaler = "" if short == "bf16" or not facts.training else "\n# and a torch.amp.GradScaler around backward"
+    scaler = (
+        "" if short == "bf16" or not facts.is_training else "\n# and a torch.amp.GradScaler around backward"
+    )
     yield Change(
         f"amp-{short}",
         f"mixed precision: autocast to {short}",
@@ -38,7 +40,7 @@ def half_weights(facts: TargetFacts) -> Iterator[Change]:
     if facts.dtype != torch.float32:
         return
     if not facts.gpu.generation.bf16:
-        if not facts.training:
+        if not facts.is_training:
             yield Change(
                 "fp16-weights", "weights in fp16", "model.half()", "rounding; values beyond 65,504 overflow",
                 lambda s: replace(s, precision="fp16"), {"weights": "float16"},
@@ -47,9 +49,9 @@ def half_weights(facts: TargetFacts) -> Iterator[Change]:
         return
     yield Change(
         "bf16-weights",
-        "weights, gradients and optimizer states in bf16" if facts.training else "weights in bf16",
+        "weights, gradients and optimizer states in bf16" if facts.is_training else "weights in bf16",
         "model.to(torch.bfloat16)",
-        "small updates are lost in weights of 8 significant bits" if facts.training else "rounding",
+        "small updates are lost in weights of 8 significant bits" if facts.is_training else "rounding",
         lambda s: replace(s, precision="bf16"),
         {"weights": "bfloat16"},
         changes_result=True,

@@ -16,7 +16,7 @@ WORTH_FREEZING = 1_000_000
 
 def _may_freeze(facts: TargetFacts) -> bool:
     whole = facts.trainable == facts.parameters  # what is frozen in part already is left as it is
-    return facts.training and whole and facts.parameters > WORTH_FREEZING
+    return facts.is_training and whole and facts.parameters > WORTH_FREEZING
 
 
 @proposes

@@ -76,7 +76,7 @@ def _complaint(error: BaseException, script: str, host_bytes: int | None, last_o
     forked = next((link for link in chain if isinstance(link, ForkedTooOften)), None)
     if forked is not None:
         return Complaint(f"{script} was stopped: {forked} ({where})")
-    if any(isinstance(link, Offline) or _wants_download(link) for link in chain):
+    if any(isinstance(link, Offline) or _is_about_a_download(link) for link in chain):
         return _download(error, script, f"{text} ({where})")
     if isinstance(error, KeyError) and error.args and error.args[0] in LAUNCHER:
         return Complaint(f"{script} needs {error.args[0]} ({where})", None, str(error.args[0]))
@@ -119,7 +119,7 @@ def _download(error: BaseException, script: str, text: str) -> Complaint:
     return Complaint(message, hint)
 
 
-def _wants_download(error: BaseException) -> bool:
+def _is_about_a_download(error: BaseException) -> bool:
     return isinstance(error, (OSError, RuntimeError, ValueError)) and bool(_FROM_HUB.search(str(error)))
 
 

@@ -104,17 +104,17 @@ def transformers(shims: Shims, module: ModuleType) -> dict[str, Any]:
         model = cls._from_config(config, dtype=dtype or torch.float32, **options)
         if quantization_config is not None:
             model = quantised(model, quantization_config)
-            if device_map is not None and reads_ahead(sys.modules["transformers"].__version__):
+            if device_map is not None and has_read_ahead(sys.modules["transformers"].__version__):
                 shims.say("no weight is read ahead of its quantisation", WHY_AHEAD, 0, ahead_bytes(model))
         return (model if device_map is None else loaded(model)).eval()
 
     return {"PreTrainedModel.from_pretrained": classmethod(from_pretrained)}
 
 
-def reads_ahead(version: str) -> bool:
+def has_read_ahead(version: str) -> bool:
     """Whether this transformers reads weights ahead of their quantisation.
 
-    >>> [reads_ahead(v) for v in ("4.57.1", "5.0.0", "5.3.0.dev0", "5.4.0")]
+    >>> [has_read_ahead(v) for v in ("4.57.1", "5.0.0", "5.3.0.dev0", "5.4.0")]
     [False, True, True, False]
     """
     major, minor = (int(part) for part in version.split(".")[:2])
