@@ -46,7 +46,7 @@ def advise(
 
     Takes what `memlens.predict` takes. `set_to_none=False` says that the loop keeps gradients between its
     steps; `same_result` leaves out what alters the result of training (precision, LoRA, ...). Without a
-    card the changes are ranked, and nothing is said about fitting.
+    card the changes are ranked, and whether they fit is left open.
 
     Raises `memlens.MemlensError` as `memlens.predict` does; a change that the model does not take is listed
     in `refused`.
@@ -84,7 +84,7 @@ def ranked_advice(facts: TargetFacts, evaluator: Evaluator[Any], same_result: bo
 
 
 class BatchOptions(ScenarioOptions, total=False):
-    """What the search for a batch size takes beside the loop."""
+    """What the search for a batch size takes in addition to the loop."""
 
     gpu: str | Gpu | None
     memory: str | int | None

@@ -32,7 +32,7 @@ def find_blocks(model: nn.Module) -> list[str]:
 
 
 def _is_in_blocks(path: str, blocks: Sequence[str]) -> bool:
-    """Whether `path` lies in one of the blocks, or lists blocks that were found already."""
+    """Whether `path` is inside one of the blocks, or contains one of them."""
     return any(f"{path}.".startswith(f"{b}.") or (path and b.startswith(f"{path}.")) for b in blocks)
 
 
@@ -62,7 +62,7 @@ def checkpointing_kind(model: nn.Module, blocks: Sequence[str]) -> str:
 
 
 def checkpoint_these(model: Any, paths: Sequence[str]) -> None:
-    """Recompute these modules in backward. transformers' own layers are told; others are wrapped."""
+    """Recompute these modules in backward. transformers' own layers have a switch; others are wrapped."""
     chosen = set(paths)
     if any(_is_transformers(module) for module in model.modules()):
         model.gradient_checkpointing_enable()

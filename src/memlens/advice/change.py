@@ -10,13 +10,13 @@ from memlens.advice.facts import TargetFacts
 from memlens.scenarios.model_edits import ModelEdit
 from memlens.scenarios.scenario import Scenario
 
-# what a script is told: names of edits (`script_edits`, and three that `script_evaluator` makes itself), each
-# with its argument, ready for json
+# what is changed in a script: names of edits (those of `script_edits`, and three that `script_evaluator`
+# makes itself), each with its argument, ready for json
 ScriptChanges = Mapping[str, Any]
 
 
 class Untried(NamedTuple):
-    """Why a change cannot be made to a script from outside: what the user is told instead."""
+    """Why a change cannot be made to a script from outside: the reason is shown to the user."""
 
     why: str
 
@@ -40,7 +40,7 @@ class Change:
     edit_script: ScriptChanges | Untried
     changes_result: bool = False
     group: str = ""
-    detail: str = ""  # what tells two changes of one name apart, such as the blocks of a plan
+    detail: str = ""  # the difference between two changes of one name, such as the blocks of a plan
     needs_replay: bool = False
 
 

@@ -48,10 +48,10 @@ def _greedy(ranked: Sequence[tuple[Change, Outcome]], evaluator: Evaluator[Any])
 def _without_idle(changes: list[Change], evaluator: Evaluator[Any]) -> list[Change]:
     """Leave out what is not needed for it to fit, beginning with what alters the result."""
     for change in sorted(changes, key=lambda c: not c.changes_result):
-        rest = [other for other in changes if other is not change]
-        outcome = evaluator.outcome(*rest) if rest and change is not changes[-1] else None
+        others = [other for other in changes if other is not change]
+        outcome = evaluator.outcome(*others) if others and change is not changes[-1] else None
         if outcome is not None and outcome.fits:
-            changes = rest
+            changes = others
     return changes
 
 

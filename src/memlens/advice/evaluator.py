@@ -70,7 +70,7 @@ class Evaluator(ABC, Generic[S]):
         return self._known[key]
 
     def prepare(self, changes: Sequence[Change]) -> None:  # one at a time: nothing to prepare
-        """These will be asked for, each by itself: who can simulate several at once does so now."""
+        """Told which changes come next, each by itself: an evaluator may simulate several at once now."""
 
     def _try(self, changes: tuple[Change, ...]) -> Outcome | None:
         name = " + ".join(change.name for change in changes)
@@ -84,13 +84,13 @@ class Evaluator(ABC, Generic[S]):
             return None
 
     def learn(self, change: Change, facts: TargetFacts) -> None:
-        """The outcome of one change that the run as it is tells, without another run."""
+        """Keep the outcome of a change that needs no run of its own."""
         outcome = self.replayed(change, facts)
         if outcome is not None:
             self._known[(change.name,)] = outcome
 
     def replayed(self, change: Change, facts: TargetFacts) -> Outcome | None:
-        """What a replay of the run as it is gives for `change`; None where only another run could tell."""
+        """The outcome by a replay of the run as it is; None where `change` needs a run of its own."""
         if not change.needs_replay:
             return None
         config = parse_config(change.edit_scenario(facts.scenario).alloc_conf or "")

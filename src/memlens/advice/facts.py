@@ -1,4 +1,4 @@
-"""What the run as it is tells about what could be changed."""
+"""What the run as it is shows about what could be changed."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from memlens.advice.blocks import checkpointing_kind, find_blocks
 from memlens.advice.shims.lora import columns
 from memlens.simulation.core.tensors_in import tensors_in
 
-# below this many scores a row, logits are small beside what makes them
+# with fewer scores a row, logits are small compared with what makes them
 LARGE_VOCABULARY = 8192
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 IN_PLACE = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.Hardtanh, nn.Threshold, nn.Dropout)
 
 
 class ModelObservation:
-    """Made before the model runs; is told of every operator. Looks at the first step's forward.
+    """What the first step's forward shows of a model. Made before the model runs; gets every operator.
 
     Hooks are those of the simulation's own copy of the model, which goes with it.
     """
@@ -65,7 +65,7 @@ class ModelObservation:
         self._runs = True
 
     def _before_activation(self, path: str) -> Any:
-        """An activation may overwrite its input if nobody has read it, reads it later, or keeps it."""
+        """An activation may overwrite its input if no other operator reads it or saves it for backward."""
 
         def hook(module: nn.Module, args: Any) -> None:
             with torch._C.DisableTorchFunction():

@@ -20,7 +20,7 @@ SAME_KERNELS = Assumption(
 
 
 def card_assumptions(gpu: Gpu) -> list[Assumption]:
-    """What is guessed about the card itself: which one a name meant, and a memory that nobody has read."""
+    """What is assumed of the card: which one a name means, and a memory size that was not measured."""
     assumptions = []
     if gpu.note:
         assumptions.append(Assumption(f"the card is {gpu.name}", gpu.note))

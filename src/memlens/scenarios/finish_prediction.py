@@ -14,15 +14,15 @@ from memlens.scenarios.cards import cards_for
 from memlens.scenarios.tight_card import has_less_than, on_a_full_card
 
 
-def conclude(trace: Trace, card: Gpu, config: AllocatorConfig, *, asked: bool, **said: Any) -> Prediction:
-    """What is said of `trace`, which ran on `card`; `said` goes to `build_prediction`.
+def conclude(trace: Trace, card: Gpu, config: AllocatorConfig, *, asked: bool, **facts: Any) -> Prediction:
+    """The prediction from `trace`, which ran on `card`; `facts` go to `build_prediction`.
 
-    Where somebody `asked` for this card, a run that would reserve more than it has is tried on a full one;
-    where nobody did, every card of the catalogue is compared.
+    If the user `asked` for this card, a run that would reserve more than it has is tried on a full one;
+    if not, every card of the catalogue is compared.
     """
     if asked and has_less_than(card, trace.timeline().peak_reserved_bytes):
         trace = on_a_full_card(trace, card, config) or trace
-    prediction = build_prediction(trace, asked_for_a_card=asked, **said)
+    prediction = build_prediction(trace, asked_for_a_card=asked, **facts)
     if not asked:
         high = prediction.peak.high_process_bytes
         prediction = replace(prediction, cards=cards_for(trace, card, config, high))

@@ -1,7 +1,7 @@
 """Generating text token by token: the prompt at once, then the key/value cache grows or fills.
 
 A dynamic cache is concatenated anew in every layer at every token, a static one is made for all tokens before
-the first. Of many tokens the first and the last are simulated; what lies between only grows in length.
+the first. Of many tokens the first and the last are simulated; those between differ only in length.
 """
 
 from __future__ import annotations

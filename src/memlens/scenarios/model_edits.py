@@ -1,4 +1,4 @@
-"""What may be changed of a model and its loop beside the options of `predict`: for advice.
+"""What advice may change in a model and its loop, in addition to the options of `predict`.
 
 Everything here is data on a Scenario; `prepare`, `train` and `infer` apply it.
 """
@@ -15,7 +15,7 @@ from torch import nn
 
 from memlens.model import Assumption
 
-# changes a model in place, on the host, when its weights have their dtype; says what it took for granted
+# changes a model in place, on the host, when its weights have their dtype; returns what it assumed
 ModelEdit = Callable[[nn.Module], Assumption | None]
 # a context around forward and loss, made for each batch from the simulation
 Around = Callable[[Any], AbstractContextManager[Any]]

@@ -26,7 +26,7 @@ Inputs = Callable[[int | None, bool], tuple[InputSpec, ...]]
 Found = tuple[nn.Module, Inputs, tuple[Assumption, ...]]
 Build = Callable[[], Found]
 
-# the length of a sample when neither --seq-len nor the model says one
+# the length of a sample when neither --seq-len nor the model gives one
 DEFAULT_SEQUENCE = 1024
 
 

@@ -111,7 +111,7 @@ def _run(
     progress: Callable[[str], None],
     observe: ObserveModel | None,
 ) -> dict[str, Any]:
-    """Run the scenario; what nobody foresaw is one line too, with the exception behind it."""
+    """Run the scenario; an unexpected exception becomes one line too, with that exception as its cause."""
     try:
         with torch.inference_mode(False), torch.enable_grad():  # whatever holds where predict() is called
             prepared = prepare(sim, target, scenario)

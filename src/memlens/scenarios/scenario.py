@@ -1,4 +1,4 @@
-"""What is asked: one frozen value that says everything about the run except the model itself."""
+"""One frozen value that describes the run completely, except for the model itself."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _positive(name: str, value: Any) -> None:
 
 
 def _refuse_training_options(loss: Any, accumulate: int, checkpointing: bool, arguments: Any) -> None:
-    """An option without effect is an error, so that nobody reads a figure as one that it changed."""
+    """An option without effect is an error: else a reader would think that it changed the figures."""
     given = {
         "loss": loss is not None,
         "accumulate": accumulate != 1,

@@ -44,9 +44,9 @@ def find_target(target: Any, arguments: Mapping[str, Any]) -> Target:
     """
     if not isinstance(target, str):
         return _from_object(target, arguments)
-    scheme, colon, rest = target.partition(":")
+    scheme, colon, name = target.partition(":")
     if colon and scheme in model_zoo.SCHEMES:
-        build = model_zoo.SCHEMES[scheme](rest, dict(arguments))
+        build = model_zoo.SCHEMES[scheme](name, dict(arguments))
         return Target(target, lambda: Built(*build()))
     place_, colon, name = target.rpartition(":")
     if not colon:

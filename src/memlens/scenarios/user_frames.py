@@ -26,8 +26,8 @@ def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
 def last_line(error: BaseException) -> str:
     """`ValueError: depth must be positive`: the first line of what Python itself would print last."""
     lines = [line.strip() for line in traceback.format_exception_only(error)[-1].splitlines() if line.strip()]
-    said = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
-    return said if len(said) <= MOST_CHARACTERS else said[:MOST_CHARACTERS] + "..."
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + "..."
 
 
 def local(error: BaseException, *names: str) -> str:

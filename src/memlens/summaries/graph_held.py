@@ -1,7 +1,7 @@
-"""What the graph holds beside saved tensors: inputs of checkpointed blocks, attributes of custom functions.
+"""What the graph holds without saving it: inputs of checkpointed blocks, attributes of custom functions.
 
 `saved_tensors_hooks` does not show these. A storage that dies with the graph was held by it: so the outputs
-are dropped first, then the graph, and the ledger tells what went when.
+are dropped first, then the graph, and the ledger shows what was freed when.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from memlens.summaries.recorder import Recorder
 
 
 def find_held(recorder: Recorder, returned: list[Any]) -> None:
-    """Add what the graph of `returned` (emptied here, nobody else may hold it) holds to what is saved.
+    """Add to what is saved what the graph of `returned` holds. Empties it; keep no other reference.
 
     To be called when the forward has ended; afterwards the graph is gone, and `recorder.alive` has the
     storages that were there while it was.

@@ -1,4 +1,4 @@
-"""Multiply-accumulates of an operator: half of what torch's own flop counter says, and RNNs in one piece."""
+"""Multiply-accumulates of an operator: half of what torch's own flop counter gives, and RNNs in one piece."""
 
 from __future__ import annotations
 

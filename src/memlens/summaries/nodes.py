@@ -79,12 +79,12 @@ class Node:
 
     @property
     def has_cost(self) -> bool:
-        """Whether anything is to be said of it: an operator that makes a view costs nothing."""
+        """Whether it needs memory or work at all: an operator that makes a view does not."""
         return self.kind == "module" or bool(self.allocates or self.macs or self.saved or self.children)
 
     @property
     def final(self) -> Node:
-        """The node that stands for this call in the end."""
+        """The node into which this call was merged, or itself."""
         node = self
         while node.merged_into is not None:
             node = node.merged_into

@@ -139,7 +139,7 @@ def _unseen(recorder: Recorder, item: Saved) -> str:
 def torchsummary(recorder: Recorder, inputs: list[Any]) -> Like:
     """Four bytes for every element; modules count at every call; the input is one product of all sizes.
 
-    The batch is -1 where nobody names one, and -1 in every tensor of a tuple, whose sizes are all multiplied:
+    The batch is -1 if none is given, and -1 in every tensor of a tuple, whose sizes are all multiplied:
     what is negative is subtracted, and of the sum the absolute value is printed.
     """
     batch = inputs[0].shape[0] if inputs[0].dim() else 1
@@ -195,7 +195,7 @@ def torchinfo(recorder: Recorder, inputs: list[Any]) -> Like:
 
 
 def _first(output: Any) -> Output | None:
-    """The tensor that stands for an output: the first of a list, the last value of a dictionary."""
+    """The tensor that is counted as the output: the first of a list, the last value of a dictionary."""
     if isinstance(output, Output):
         return output
     items = list(output.values())[-1:] if isinstance(output, dict) else output or []

@@ -44,7 +44,7 @@ class Recorder:
             self.weights = {p.untyped_storage()._cdata for p in model.parameters()}
             self._buffers = {b.untyped_storage()._cdata for b in model.buffers()}
             self._batch = {tensor.untyped_storage()._cdata for tensor in batch}
-        # what is there already is nobody's output; the entries are kept so that their ids stay theirs
+        # what exists already is no output; the entries are kept so that their ids are not reused
         self._claimed: dict[int, tuple[Storage, Node | None]] = {
             id(entry): (entry, None) for entry in sim.ledger.storages.values()
         }
@@ -132,7 +132,7 @@ class Recorder:
 
     def settle(self) -> None:
         """What was allocated since the last time was allocated by `top`."""
-        self._autocast = torch.is_autocast_enabled("cuda")  # inside its own kernels it says no
+        self._autocast = torch.is_autocast_enabled("cuda")  # inside its own kernels it is off
         events = self.sim.events
         for position in range(self._settled, len(events)):
             event = events[position]
@@ -177,12 +177,12 @@ class Recorder:
         return "buffer" if saved.key in self._buffers else "activation"
 
     def maker(self, saved: Saved) -> Node | None:
-        """The module or operator that returned a saved storage; None where nobody did."""
+        """The module or operator that returned a saved storage; None if none did."""
         return self._claimed.get(id(saved.entry), (None, None))[1]
 
     @property
     def weight_copies_bytes(self) -> int:
-        """What autocast keeps of weights in a lower precision beside the weights."""
+        """What autocast keeps of weights in a lower precision."""
         return sum(nbytes for _, nbytes in self.cast_weights.values())
 
 

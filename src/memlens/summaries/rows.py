@@ -39,7 +39,7 @@ class Row:
     kept_bytes: int
     transient_bytes: int
     macs: int
-    # beside the contract: what the terminal, the formulas and other tools' tables need
+    # not in the contract: what the terminal, the formulas and other tools' tables need
     kind: str = field(default="module", compare=False)
     repeated: bool = field(default=False, compare=False)  # an earlier row is the same module
     trainable_params: int = field(default=0, compare=False)
@@ -177,7 +177,7 @@ def _whole(module: nn.Module | None, name: str) -> int | None:
 
 
 def _unique(path: str, names: set[str]) -> str:
-    """`layer1/add`, `layer1/add-2`: operators of one name under one module are told apart."""
+    """`layer1/add`, `layer1/add-2`: operators of one name under one module get numbers."""
     unique, number = path, 1
     while unique in names:
         number += 1
@@ -211,7 +211,7 @@ def _kept(saved: Saved, recorder: Recorder) -> KeptTensor:
 def set_transients(recorder: Recorder) -> None:
     """The most that each node had allocated at a time of what is not kept, alone and with all below it.
 
-    A library's workspace that stays for good (cuBLAS) is nobody's temporary; a weight's copy is autocast's.
+    The workspace that a library keeps (cuBLAS) belongs to no node; copies of weights belong to autocast.
     """
     kept = {
         saved.allocation

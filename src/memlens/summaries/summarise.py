@@ -104,7 +104,7 @@ class Asked:
 
 
 def _summarise(asked: Asked, stays: Assumption | None = None) -> Summary:
-    """Simulate the forward, watch it, and count. `stays` says why nothing leaves the device."""
+    """Simulate the forward, watch it, and count. `stays` is the reason why nothing leaves the device."""
     started = time.perf_counter()
     flags, records = MODES[asked.mode]
     asked.progress(f"building {asked.target.name}")

@@ -24,7 +24,7 @@ class Summary:
     inputs: tuple[str, ...]
     rows: tuple[Row, ...]
     totals: Totals
-    weight_copies_bytes: int = 0  # kept by autocast beside the weights
+    weight_copies_bytes: int = 0  # copies of weights kept by autocast
     likes: dict[str, Like] = field(default_factory=dict)
     like: str | None = None  # the tool that was asked for
     assumptions: tuple[Assumption, ...] = ()

@@ -34,7 +34,7 @@ def fused_attention(facts: TargetFacts) -> Iterator[Change]:
 
 @proposes
 def in_place(facts: TargetFacts) -> Iterator[Change]:
-    """Activations whose input nobody else reads."""
+    """Activations whose input no other operator reads."""
     if not facts.in_place:
         return
     paths = facts.in_place

@@ -1,4 +1,4 @@
-"""Optimizers that need less beside the weights, or less while they step."""
+"""Optimizers that keep fewer states, or need less while they step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LoRA on the linear layers of a model: low-rank pairs that train beside frozen weights."""
+"""LoRA on the linear layers of a model: low-rank pairs are trained, the weights are frozen."""
 
 from __future__ import annotations
 

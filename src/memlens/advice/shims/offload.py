@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 def offloaded(sim: Any) -> saved_tensors_hooks:
     """What forward saves for backward goes to the host, and comes back when backward asks for it.
 
-    torch's own runs where no mode stands in for the device, and would want the bytes for real.
+    torch's own hooks run outside the simulation, and would need the real bytes.
     """
 
     def pack(tensor: Tensor) -> tuple[bool, Tensor]:

@@ -64,9 +64,9 @@ def _complaint(error: BaseException, script: str, host_bytes: int | None, last_o
     if isinstance(error, MemlensError):
         return Complaint(error.message, error.hint)
     if isinstance(error, SystemExit):
-        said = f": {last_output}" if last_output else ""
+        last = f": {last_output}" if last_output else ""
         return Complaint(
-            f"{script} ended itself with exit code {error.code}{said}", "its own arguments follow --"
+            f"{script} ended itself with exit code {error.code}{last}", "its own arguments follow --"
         )
     if isinstance(error, MemoryError) or _NO_HOST_MEMORY.search(str(error)):
         limit = format_bytes(host_bytes) if host_bytes is not None else "what there is"

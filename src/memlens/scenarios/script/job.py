@@ -13,7 +13,7 @@ import msgspec
 from memlens.devices import Gpu
 from memlens.scenarios.script.failure import Complaint
 
-# after `max_seconds`: a quarter of it for the script to stop by itself, the rest to write what was learned
+# after `max_seconds`: a quarter of it for the script to stop by itself, the remainder to write the result
 GRACE_SECONDS = 20.0
 
 
@@ -21,7 +21,7 @@ class Job(msgspec.Struct, frozen=True):
     """What to run and how far it may go. Sizes are in bytes.
 
     `target` is the script and its arguments. `onlooker` names a class, `module:Class`, that looks on in the
-    script's process; `changes` is for it. `unknown_is` is what a condition reads as that nobody computed.
+    script's process; `changes` is for it. `unknown_is` is the value of a condition that was not computed.
     """
 
     target: list[str]
@@ -46,11 +46,11 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What the script's process learned, beside the trace. `error` is None where all went well.
+    """What the script's process learned, in addition to the trace. `error` is None if all went well.
 
     `late`: its time was up; `stopped`: it had shown enough steps. `alloc_conf` is what the allocator was set
-    to, by the call, the environment or the script itself; `conditions` are lines that asked for a value that
-    nobody computed; `seen` is what the onlooker noted.
+    to, by the call, the environment or the script itself; `conditions` are lines that needed a value that
+    was not computed; `seen` is what the onlooker noted.
     """
 
     error: Complaint | None

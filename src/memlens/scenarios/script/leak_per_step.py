@@ -12,7 +12,7 @@ WORTH_SAYING = MIB
 
 
 def growth(trace: Trace) -> Assumption | None:
-    """Said where the first step and the second left tensors of the same lines behind, both there in the end.
+    """An assumption if steps 1 and 2 both left tensors of the same lines that are still alive at the end.
 
     A cache is made once, and the last outputs are of the last step only: neither is growth.
     """

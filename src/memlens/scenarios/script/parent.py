@@ -33,7 +33,7 @@ class Ending(NamedTuple):
 
 
 def execute(job: Job, scratch: str, show_output: bool, progress: Callable[[str], None]) -> Ending:
-    """Start the inside in `scratch` and wait for it. Nothing that it started outlives it."""
+    """Start the child in `scratch` and wait for it. No process that it started outlives it."""
     write_job(scratch, job)
     source = str(Path(memlens.__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
@@ -49,8 +49,8 @@ def execute(job: Job, scratch: str, show_output: bool, progress: Callable[[str],
         finally:
             _end(process)
     if show_output:
-        with open(os.path.join(scratch, "output"), "rb") as said:
-            shutil.copyfileobj(said, sys.stderr.buffer)
+        with open(os.path.join(scratch, "output"), "rb") as printed:
+            shutil.copyfileobj(printed, sys.stderr.buffer)
     return Ending(process.returncode, ended)
 
 
@@ -58,12 +58,12 @@ def _wait(
     process: subprocess.Popen[bytes], scratch: str, seconds: float, progress: Callable[[str], None]
 ) -> str:
     """Until it ends, `seconds` after it began to run the script, or until it has filled the disk."""
-    deadline, told = None, ""
+    deadline, shown = None, ""
     while process.poll() is None:
         with contextlib.suppress(OSError):
             text = Path(scratch, "progress").read_text(encoding="utf-8")
-            if text and text != told:
-                told = text
+            if text and text != shown:
+                shown = text
                 progress(text)
                 if deadline is None and not text.startswith("importing"):
                     deadline = time.monotonic() + seconds
@@ -95,8 +95,8 @@ def vanished(name: str, seconds: float, ending: Ending, scratch: str) -> tuple[s
     if ending.ended == "disk":
         left = format_bytes(LEAST_FREE_BYTES)
         return f"{name} wrote until less than {left} of the disk were free, and was killed", None
-    said = last_words(os.path.join(scratch, "output"))
-    last = f": {said}" if said else ""
+    line = last_words(os.path.join(scratch, "output"))
+    last = f": {line}" if line else ""
     if ending.code == -signal.SIGKILL:
         return f"{name} was killed, by itself or by a system without memory{last}", "--host-memory limits it"
     if ending.code < 0:

@@ -55,7 +55,7 @@ class Script:
     show_output: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, int] = field(default_factory=dict)  # that it assigns: other values for them
-    unknown_is: bool = False  # what it reads where it asks for a condition that nobody computed
+    unknown_is: bool = False  # the value of a condition that was not computed
     changes: Mapping[str, Any] = field(default_factory=dict)  # for the onlooker: what to change, and how
 
 
@@ -131,7 +131,7 @@ def run_script(
 
 
 def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
-    """The card that is simulated: as named, with another memory if that was said, or by its memory only."""
+    """The card that is simulated: as named, with another memory if given, or by its memory only."""
     card = as_gpu(gpu)
     if card is None:
         return custom_gpu(memory_bytes or 0)

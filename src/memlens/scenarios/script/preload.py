@@ -18,7 +18,7 @@ _BEHIND = {"BitsAndBytesConfig": "bitsandbytes"}
 
 
 def import_libraries(script: Path) -> None:
-    """Import what the script and its own modules beside it import from elsewhere.
+    """Import what the script and the modules next to it import from elsewhere.
 
     What cannot be imported is left to the script, whose error is the one to show.
     """
@@ -31,7 +31,7 @@ def import_libraries(script: Path) -> None:
 
 
 def libraries(path: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
-    """What `path` and, through its imports, the files beside it take from where: (module, name)."""
+    """What `path` and, through its imports, the files next to it import from where: (module, name)."""
     if path in seen:
         return
     seen.add(path)

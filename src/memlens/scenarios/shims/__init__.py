@@ -1,1 +1,1 @@
-"""One file a library (or a part of torch); frameworks.py says what a shim is."""
+"""One file a library (or a part of torch); registry.py explains what a shim is."""

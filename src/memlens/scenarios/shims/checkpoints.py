@@ -34,7 +34,7 @@ def checkpoints(shims: Shims, torch: ModuleType) -> dict[str, Any]:
             if shims.synthetic and not os.path.exists(f):
                 return absent(shims, f)
             if os.path.abspath(os.fspath(f)) not in written:
-                kwargs.setdefault("mmap", True)  # pages that nobody reads take no memory
+                kwargs.setdefault("mmap", True)  # pages that are never read take no memory
         return torch.serialization.load(f, map_location, *args, **kwargs)
 
     return {"save": save, "load": load}

@@ -1,4 +1,4 @@
-"""torch.distributed: one process of one, whose collectives have nobody to talk to."""
+"""torch.distributed: one process of one, whose collectives have no other rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`model.generate()`: it ends at its length, for no value ever says that a sequence has ended."""
+"""`model.generate()`: it always runs to its full length: no value exists that could end a sequence."""
 
 from __future__ import annotations
 

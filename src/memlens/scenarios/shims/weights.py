@@ -26,7 +26,7 @@ _OF_TENSORS = {"float", "long", "to", "cuda", "shape", "size", "numpy", "unsquee
 
 
 class NoWeights(dict[str, Any]):
-    """Stands for a checkpoint that was not fetched; every model accepts it, and every part of it."""
+    """In place of a checkpoint that was not fetched: every model accepts it, and every part of it."""
 
     def __missing__(self, key: str) -> NoWeights:
         return NoWeights()
