@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader
 from memlens.advice.attention_switch import attention_switch, turn
 from memlens.advice.blocks import checkpoint_these, checkpointing_kind, find_blocks
 from memlens.advice.changes.training import before
-from memlens.advice.script_observer import Onlooker
+from memlens.advice.script_observer import ScriptObserver
 from memlens.advice.shims.eight_bit import AdamW8bit
 from memlens.advice.shims.lora import add_lora
 from memlens.advice.shims.offload import offloaded
 from memlens.scenarios import checkpointing as whole
 
-ScriptEdit = Callable[[Onlooker, Any], None]
+ScriptEdit = Callable[[ScriptObserver, Any], None]
 EDITS: dict[str, ScriptEdit] = {}
 ENOUGH_BATCHES = 8  # for two steps of four parts each
 
@@ -34,37 +34,39 @@ def edits(*names: str) -> Callable[[ScriptEdit], ScriptEdit]:
     return register
 
 
-def onlooker(sim: Any, changes: dict[str, Any]) -> Onlooker:
-    """What looks on in the script's process and makes these changes: `{name of an edit: argument}`."""
-    return Onlooker(sim, [(EDITS[name], argument) for name, argument in changes.items()])
+def make_observer(sim: Any, changes: dict[str, Any]) -> ScriptObserver:
+    """Observes in the script's process, and makes these changes: `{name of an edit: argument}`."""
+    return ScriptObserver(sim, [(EDITS[name], argument) for name, argument in changes.items()])
 
 
 @edits("amp")
-def autocast(ours: Onlooker, dtype: str) -> None:
+def autocast(observer: ScriptObserver, dtype: str) -> None:
     """From the model's call to backward, so that the loss is inside."""
-    ours.arounds.append(lambda: torch.autocast("cuda", dtype=getattr(torch, dtype)))
+    observer.arounds.append(lambda: torch.autocast("cuda", dtype=getattr(torch, dtype)))
 
 
 @edits("weights")
-def half_weights(ours: Onlooker, dtype: str) -> None:
+def half_weights(observer: ScriptObserver, dtype: str) -> None:
     """The model, and what it is called with."""
     to = getattr(torch, dtype)
-    ours.edits.append(lambda model: model.to(to))
-    ours.maps.append(lambda tensor: tensor.to(to) if tensor.is_floating_point() else tensor)
+    observer.edits.append(lambda model: model.to(to))
+    observer.maps.append(lambda tensor: tensor.to(to) if tensor.is_floating_point() else tensor)
 
 
 @edits("channels-last")
-def channels_last(ours: Onlooker, _: Any) -> None:
+def channels_last(observer: ScriptObserver, _: Any) -> None:
     layout = torch.channels_last
-    ours.edits.append(lambda model: model.to(memory_format=layout))  # type: ignore[call-overload]
-    ours.maps.append(lambda tensor: tensor.contiguous(memory_format=layout) if tensor.ndim == 4 else tensor)
+    observer.edits.append(lambda model: model.to(memory_format=layout))  # type: ignore[call-overload]
+    observer.maps.append(
+        lambda tensor: tensor.contiguous(memory_format=layout) if tensor.ndim == 4 else tensor
+    )
 
 
 @edits("checkpointing")
-def checkpointing(ours: Onlooker, paths: list[str] | None) -> None:
+def checkpointing(observer: ScriptObserver, paths: list[str] | None) -> None:
     """Of these blocks, or of all as the model offers it."""
     if paths is not None:
-        ours.edits.append(lambda model: checkpoint_these(model, paths))
+        observer.edits.append(lambda model: checkpoint_these(model, paths))
         return
 
     def all_blocks(model: nn.Module) -> None:
@@ -75,45 +77,45 @@ def checkpointing(ours: Onlooker, paths: list[str] | None) -> None:
         elif kind:
             whole.enable(model, "the model")
 
-    ours.edits.append(all_blocks)
+    observer.edits.append(all_blocks)
 
 
 @edits("offload")
-def offload(ours: Onlooker, _: Any) -> None:
-    ours.arounds.append(lambda: offloaded(ours.sim) if torch.is_grad_enabled() else torch.no_grad())
+def offload(observer: ScriptObserver, _: Any) -> None:
+    observer.arounds.append(lambda: offloaded(observer.sim) if torch.is_grad_enabled() else torch.no_grad())
 
 
 @edits("sdpa")
-def fused_attention(ours: Onlooker, _: Any) -> None:
-    ours.edits.append(lambda model: turn(attention_switch(model), model))
+def fused_attention(observer: ScriptObserver, _: Any) -> None:
+    observer.edits.append(lambda model: turn(attention_switch(model), model))
 
 
 @edits("in-place")
-def in_place(ours: Onlooker, paths: list[str]) -> None:
+def in_place(observer: ScriptObserver, paths: list[str]) -> None:
     def edit(model: nn.Module) -> None:
         for path in paths:
             module: Any = model.get_submodule(path)
             module.inplace = True
 
-    ours.edits.append(edit)
+    observer.edits.append(edit)
 
 
 @edits("no-cache")
-def no_cache(ours: Onlooker, _: Any) -> None:
+def no_cache(observer: ScriptObserver, _: Any) -> None:
     def edit(model: Any) -> None:
         if hasattr(getattr(model, "config", None), "use_cache"):
             model.config.use_cache = False
 
-    ours.edits.append(edit)
+    observer.edits.append(edit)
 
 
 @edits("free-gradients")
-def free_gradients(ours: Onlooker, _: Any) -> None:
-    ours.stepped.append(lambda optimizer: optimizer.zero_grad(set_to_none=True))
+def free_gradients(observer: ScriptObserver, _: Any) -> None:
+    observer.stepped.append(lambda optimizer: optimizer.zero_grad(set_to_none=True))
 
 
 @edits("optimizer-arguments")
-def optimizer_arguments(ours: Onlooker, arguments: dict[str, Any]) -> None:
+def optimizer_arguments(observer: ScriptObserver, arguments: dict[str, Any]) -> None:
     """As if every optimizer of torch's that knows them had been given these."""
 
     def patched(init: Any, known: set[str]) -> Any:
@@ -131,11 +133,11 @@ def optimizer_arguments(ours: Onlooker, arguments: dict[str, Any]) -> None:
         if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and "__init__" in vars(cls):
             known = set(inspect.signature(cls).parameters)
             if known & set(arguments):
-                ours.replace((cls, "__init__"), patched(vars(cls)["__init__"], known))
+                observer.replace((cls, "__init__"), patched(vars(cls)["__init__"], known))
 
 
 @edits("8-bit-optimizer")
-def eight_bit(ours: Onlooker, _: Any) -> None:
+def eight_bit(observer: ScriptObserver, _: Any) -> None:
     """Adam and AdamW keep the states that bitsandbytes' would, and step as it does."""
     other = AdamW8bit([nn.Parameter(torch.empty(0, device="cpu"))])
 
@@ -149,31 +151,31 @@ def eight_bit(ours: Onlooker, _: Any) -> None:
 
     for cls in (torch.optim.Adam, torch.optim.AdamW):
         if "step" in vars(cls):
-            ours.replace((cls, "step"), step)
+            observer.replace((cls, "step"), step)
 
 
 @edits("freeze-before")
-def freeze(ours: Onlooker, path: str) -> None:
+def freeze(observer: ScriptObserver, path: str) -> None:
     """Only what comes from `path` on is trained."""
 
     def edit(model: nn.Module) -> None:
         for parameter in list(before(model, path)):
             parameter.requires_grad_(False)
 
-    ours.edits.append(edit)
+    observer.edits.append(edit)
 
 
 @edits("freeze-body")
-def freeze_body(ours: Onlooker, last: str) -> None:
+def freeze_body(observer: ScriptObserver, last: str) -> None:
     def edit(model: nn.Module) -> None:
         model.requires_grad_(False)
         model.get_submodule(last).requires_grad_(True)
 
-    ours.edits.append(edit)
+    observer.edits.append(edit)
 
 
 @edits("lora")
-def lora(ours: Onlooker, skip: str) -> None:
+def lora(observer: ScriptObserver, skip: str) -> None:
     """The pairs are trained by the optimizer that trains the model."""
 
     def edit(model: nn.Module) -> None:
@@ -184,8 +186,8 @@ def lora(ours: Onlooker, skip: str) -> None:
         for module, name, parameter in pairs:
             setattr(module, name, nn.Parameter(parameter.to("cuda")))
         added = [getattr(module, name) for module, name, _ in pairs]
-        for found in ours.optimizers:
-            optimizer = found()
+        for reference in observer.optimizers:
+            optimizer = reference()
             mine = (
                 {id(p) for group in optimizer.param_groups for p in group["params"]} if optimizer else set()
             )
@@ -193,11 +195,11 @@ def lora(ours: Onlooker, skip: str) -> None:
                 optimizer.param_groups[0]["params"].extend(added)
                 return
 
-    ours.edits.append(edit)
+    observer.edits.append(edit)
 
 
 @edits("batch")
-def batch(ours: Onlooker, sizes: list[int]) -> None:
+def batch(observer: ScriptObserver, sizes: list[int]) -> None:
     """Loaders that have the first size get the second; a data set that is too small for it repeats itself."""
     old, new = sizes
     init = DataLoader.__init__
@@ -210,7 +212,7 @@ def batch(ours: Onlooker, sizes: list[int]) -> None:
                 dataset = Repeated(dataset, ENOUGH_BATCHES * new)
         init(self, dataset, *args, **options)
 
-    ours.replace((DataLoader, "__init__"), other)
+    observer.replace((DataLoader, "__init__"), other)
 
 
 def _too_small(dataset: Any, batch_size: int) -> bool:
@@ -235,7 +237,7 @@ class Repeated(torch.utils.data.Dataset[Any]):
 
 
 @edits("accumulate")
-def accumulate(ours: Onlooker, times: int) -> None:
+def accumulate(observer: ScriptObserver, times: int) -> None:
     """Gradients of so many batches are summed: every other step and `zero_grad` is left out."""
 
     calls = [0]
@@ -251,12 +253,12 @@ def accumulate(ours: Onlooker, times: int) -> None:
         step = type(optimizer).step
 
         def some_steps(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if self is ours.optimizers[0]():  # of several, all that step before the first does again
+            if self is observer.optimizers[0]():  # of several, all that step before the first does again
                 calls[0] += 1
             return step(self, *args, **kwargs) if calls[0] % times == 0 else None
 
         optimizer.step = some_steps.__get__(optimizer)
 
-    ours.replace((torch.optim.Optimizer, "zero_grad"), only_at_the_end(torch.optim.Optimizer.zero_grad))
-    ours.replace((nn.Module, "zero_grad"), only_at_the_end(nn.Module.zero_grad))
-    ours.made.append(summing)
+    observer.replace((torch.optim.Optimizer, "zero_grad"), only_at_the_end(torch.optim.Optimizer.zero_grad))
+    observer.replace((nn.Module, "zero_grad"), only_at_the_end(nn.Module.zero_grad))
+    observer.made.append(summing)

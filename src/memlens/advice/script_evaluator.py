@@ -20,7 +20,7 @@ from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.script.arguments import with_value
 from memlens.scenarios.script.predict_script import Script, card_of, run_script
 
-ONLOOKER = "memlens.advice.script_edits:onlooker"
+OBSERVER = "memlens.advice.script_edits:make_observer"
 MOST_AT_A_TIME = 4  # each may take the memory of a script
 # what is done here and not in the script's process: the batch, an addition to the allocator's settings, and
 # what nothing uses again freed when it could have been
@@ -54,7 +54,7 @@ class ScriptEvaluator(Evaluator[Script]):
         conf = ",".join(filter(None, (self.alloc_conf, edits.pop(ALLOC_CONF, None)))) or self.alloc_conf
         ran = run_script(
             replace(script, changes=edits), gpu=self.card, memory=self.memory_bytes, alloc_conf=conf,
-            progress=lambda text: self.progress(f"{saying}: {text}"), onlooker=ONLOOKER,
+            progress=lambda text: self.progress(f"{saying}: {text}"), observer=OBSERVER,
         )  # fmt: skip
         prediction = ran.prediction
         if frees_unused:

@@ -1,4 +1,4 @@
-"""Beside a script, in its own process: what it is made of, and the changes that are tried on it.
+"""In the process of a script: what it consists of, and the changes that are tried on it.
 
 A model is known here as what the script calls outermost, with gradients, and that has weights to train. It is
 changed when it is called first; what a change puts around it lasts until backward begins, as people write it.
@@ -29,10 +29,10 @@ Edit = Callable[[nn.Module], object]
 Around = Callable[[], AbstractContextManager[Any]]
 
 
-class Onlooker(Patches[None]):
+class ScriptObserver(Patches[None]):
     """Made with the simulation and what to change: (edit, argument) pairs of `script_edits`."""
 
-    def __init__(self, sim: Any, changes: list[tuple[Callable[[Onlooker, Any], None], Any]]) -> None:
+    def __init__(self, sim: Any, changes: list[tuple[Callable[[ScriptObserver, Any], None], Any]]) -> None:
         super().__init__()
         self.sim = sim
         self.edits: list[Edit] = []

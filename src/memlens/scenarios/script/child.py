@@ -55,7 +55,7 @@ class Inside:
         self.in_a_thread: BaseException | None = None  # the first error that ended a thread
         self.steps: Steps
         self.sim: Simulation
-        self.onlooker: Any = None
+        self.observer: Any = None
         self.exit = os._exit
 
     def say(self, text: str) -> None:
@@ -71,7 +71,7 @@ class Inside:
         sys.path.insert(0, str(script.parent))
         preload.import_libraries(script)
         del sys.path[0]
-        look_on = named(job.onlooker)
+        make_observer = load_named(job.observer)
         shims = registry.Shims(synthetic=job.synthetic)
         with sandbox(self.scratch, job.host_bytes, job.writes), shims:
             refuse_questions()
@@ -83,9 +83,9 @@ class Inside:
                 self.watch()
                 self.started = time.perf_counter()
                 self.say(f"running {self.name}")
-                self.onlooker = look_on and look_on(sim, dict(job.changes))
-                watched = self.onlooker if self.onlooker else contextlib.nullcontext()
-                with counting(self.steps), watched:
+                self.observer = make_observer and make_observer(sim, dict(job.changes))
+                observing = self.observer if self.observer else contextlib.nullcontext()
+                with counting(self.steps), observing:
                     complaint = self.become() or self.uncounted()
             self.leave(complaint)
 
@@ -190,17 +190,17 @@ class Inside:
         result = Result(
             complaint, self.late, steps.stopped, steps.taken, steps.names, steps.precision or precision(sim),
             sim.operators, list(sim.values.conditions), elapsed, sim.alloc_conf,
-            self.onlooker.seen() if self.onlooker else {},
+            self.observer.seen() if self.observer else {},
         )  # fmt: skip
         native.save(trace, os.path.join(self.scratch, "trace.memlens"))
         write_result(self.scratch, result)
 
 
-def named(onlooker: str | None) -> Any:
-    """The class of the onlooker, `module:Class`, loaded before the simulation begins."""
-    if onlooker is None:
+def load_named(observer: str | None) -> Any:
+    """What makes the observer, `module:function`, loaded before the simulation begins."""
+    if observer is None:
         return None
-    module, _, name = onlooker.partition(":")
+    module, _, name = observer.partition(":")
     return getattr(importlib.import_module(module), name)
 
 

@@ -20,7 +20,7 @@ GRACE_SECONDS = 20.0
 class Job(msgspec.Struct, frozen=True):
     """What to run and how far it may go. Sizes are in bytes.
 
-    `target` is the script and its arguments. `onlooker` names a class, `module:Class`, that looks on in the
+    `target` is the script and its arguments. `observer` names what makes one, `module:function`, in the
     script's process; `changes` is for it. `unknown_is` is the value of a condition that was not computed.
     """
 
@@ -32,7 +32,7 @@ class Job(msgspec.Struct, frozen=True):
     alloc_conf: str | None = None
     writes: bool = False
     synthetic: bool = False
-    onlooker: str | None = None
+    observer: str | None = None
     unknown_is: bool = False
     environment: Mapping[str, str] = {}
     constants: Mapping[str, int] = {}
@@ -50,7 +50,7 @@ class Result(msgspec.Struct, frozen=True):
 
     `late`: its time was up; `stopped`: it had shown enough steps. `alloc_conf` is what the allocator was set
     to, by the call, the environment or the script itself; `conditions` are lines that needed a value that
-    was not computed; `seen` is what the onlooker noted.
+    was not computed; `seen` is what the observer noted.
     """
 
     error: Complaint | None

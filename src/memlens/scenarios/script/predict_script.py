@@ -56,12 +56,12 @@ class Script:
     environment: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, int] = field(default_factory=dict)  # that it assigns: other values for them
     unknown_is: bool = False  # the value of a condition that was not computed
-    changes: Mapping[str, Any] = field(default_factory=dict)  # for the onlooker: what to change, and how
+    changes: Mapping[str, Any] = field(default_factory=dict)  # for the observer: what to change, and how
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A script's run: the prediction, and what the onlooker in its process noted."""
+    """A script's run: the prediction, and what the observer in its process noted."""
 
     prediction: Prediction
     seen: dict[str, Any]
@@ -100,9 +100,9 @@ def run_script(
     memory: str | int | None = None,
     alloc_conf: str | None = None,
     progress: Callable[[str], None] = lambda text: None,
-    onlooker: str | None = None,
+    observer: str | None = None,
 ) -> Ran:
-    """As `predict_script`. `onlooker` names a class, `module:Class`, that looks on in the script's process.
+    """As `predict_script`. `observer` names what makes one, `module:function`, in the script's process.
 
     It is made with the simulation and `script.changes`; what its `seen()` returns comes back.
     """
@@ -112,14 +112,14 @@ def run_script(
         raise UsageError(f"nothing is learned in {script.steps} steps and {script.max_seconds} seconds")
     asked = gpu is not None or memory is not None
     card = card_of(gpu if asked else REFERENCE, parse_bytes(memory) if memory is not None else None)
-    result, trace = _run(script, card, alloc_conf, progress, onlooker)
+    result, trace = _run(script, card, alloc_conf, progress, observer)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += list(ending(script, result))
     grows = growth(trace) if result.stopped else None
     trace.assumptions += [grows] if grows is not None else []
     # a library asks to check its arguments rather than to choose
     lines = [line for line in result.conditions if whose(line) is not Whose.LIBRARY]
-    if lines and onlooker is None and not script.unknown_is:
+    if lines and observer is None and not script.unknown_is:
         trace.assumptions.append(the_other_way(script, card, alloc_conf, result, lines, trace, progress))
     config = AllocatorConfig() if result.alloc_conf is None else parse_config(result.alloc_conf)
     prediction = conclude(
@@ -197,13 +197,13 @@ def _run(
     card: Gpu,
     alloc_conf: str | None,
     progress: Callable[[str], None],
-    onlooker: str | None,
+    observer: str | None,
 ) -> tuple[Result, Trace]:
     """Run the child, wait, read its result; rerun with torchrun's variables if the script needs them."""
     host_bytes = script.host_memory or int(psutil.virtual_memory().available * HOST_SHARE)
     job = Job(
         [script.path, *script.arguments], card, script.steps, script.max_seconds, host_bytes, alloc_conf,
-        writes=script.writes, synthetic=script.synthetic, onlooker=onlooker, unknown_is=script.unknown_is,
+        writes=script.writes, synthetic=script.synthetic, observer=observer, unknown_is=script.unknown_is,
         environment=script.environment, constants=script.constants, changes=script.changes,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
@@ -221,7 +221,7 @@ def _run(
                 raise TargetError(f"{script.path} put nothing on the GPU", hint=hint)
             return result, trace
     if problem.missing_variable and not script.environment:
-        result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress, onlooker)
+        result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress, observer)
         trace.assumptions.append(
             Assumption(
                 "one process of torchrun", f"the script asks for {problem.missing_variable}; rank 0 of 1"
