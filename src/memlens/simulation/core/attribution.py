@@ -50,7 +50,8 @@ class Attribution:
         self._running = _Running()
         self._paths: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._owners: dict[int, tuple[str, str]] = {}  # id of a parameter -> its module
+        # id of a parameter -> itself, as an id is used again after its tensor's death, and its module
+        self._owners: dict[int, tuple[weakref.ref[Tensor], tuple[str, str]]] = {}
         self._by_sequence: dict[int, Site] = {}
         self._sites: dict[tuple[object, ...], Site] = {}
         self._user_code: dict[CodeType, Runs] = {}
@@ -90,12 +91,17 @@ class Attribution:
             self._paths.setdefault(module, path)
             kind = type(module).__name__
             for tensor in (*module._parameters.values(), *module._buffers.values()):
-                if tensor is not None:
-                    self._owners.setdefault(id(tensor), (path, kind))
+                if tensor is not None and self._owner(tensor) is None:
+                    self._owners[id(tensor)] = weakref.ref(tensor), (path, kind)
+
+    def _owner(self, tensor: Tensor) -> tuple[str, str] | None:
+        """The path and type of the module that `tensor` is a parameter or buffer of."""
+        reference, owner = self._owners.get(id(tensor), (None, None))
+        return owner if reference is not None and reference() is tensor else None
 
     def owned(self, tensor: Tensor, site: Site) -> Site:
         """`site` as that of the module which `tensor` is a parameter or buffer of, where one is known."""
-        owner = self._owners.get(id(tensor))
+        owner = self._owner(tensor)
         if owner is None or site.module is not None:
             return site
         return self._intern(site.file, site.line, site.function, *owner, site.operator, site.backward)
@@ -136,7 +142,7 @@ class Attribution:
         sequence = node._sequence_nr()
         if sequence >= _RECOMPUTED_BY_AUTOGRAD:
             variable = getattr(node, "variable", None)
-            module, kind = self._owners.get(id(variable), (None, ""))
+            module, kind = self._owner(variable) or (None, "")
             return self._intern("", 0, "", module, kind, operator, True)
         came = self._by_sequence.get(sequence, NOWHERE)
         return self._intern(
