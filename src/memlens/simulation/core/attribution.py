@@ -94,7 +94,7 @@ class Attribution:
                 if tensor is not None and self._owner(tensor) is None:
                     self._owners[id(tensor)] = weakref.ref(tensor), (path, kind)
 
-    def _owner(self, tensor: Tensor) -> tuple[str, str] | None:
+    def _owner(self, tensor: Tensor | None) -> tuple[str, str] | None:
         """The path and type of the module that `tensor` is a parameter or buffer of."""
         reference, owner = self._owners.get(id(tensor), (None, None))
         return owner if reference is not None and reference() is tensor else None
