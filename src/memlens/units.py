@@ -11,6 +11,7 @@ True
 
 from __future__ import annotations
 
+import os
 import re
 
 from memlens.errors import UsageError
@@ -93,3 +94,31 @@ def parse_bytes(text: str | int) -> int:
     if size < 0:
         raise UsageError(f"an amount of memory cannot be negative, got {text!r}")
     return int(size)
+
+
+def path_tail(path: str, parts: int = 2) -> str:
+    """The last parts of a path, the same on every machine: `net/train.py:12`.
+
+    >>> path_tail("/home/me/net/train.py:12"), path_tail("C:\\\\net\\\\train.py"), path_tail("/train.py")
+    ('net/train.py:12', 'net/train.py', 'train.py')
+    """
+    return "/".join([part for part in path.replace("\\", "/").split("/") if part][-parts:])
+
+
+def short_path(path: str, *, from_here: bool = True) -> str:
+    """A path as people like to read it: seen from the current folder, else its last three parts.
+
+    Without `from_here` it does not depend on where it is read, as a page that is sent around.
+
+    >>> short_path("/a/b/c/d/train.py:12", from_here=False), short_path("/a/b/train.py", from_here=False)
+    ('.../c/d/train.py:12', '/a/b/train.py')
+    """
+    if from_here and path:
+        try:
+            relative = os.path.relpath(path)
+        except (OSError, ValueError):  # the current folder is gone, or on another drive
+            return path
+        if not relative.startswith(".."):
+            return relative
+    long = len([part for part in path.replace("\\", "/").split("/") if part]) > 3
+    return f".../{path_tail(path, 3)}" if long else path

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from memlens.explanation.curves import curves, total, unsampled
@@ -22,7 +22,7 @@ from memlens.model import FIGURES
 from memlens.model.category import Category
 from memlens.model.events import Alloc, SegmentAlloc
 from memlens.model.trace import Trace
-from memlens.units import format_bytes
+from memlens.units import format_bytes, path_tail
 
 KINDS = ("total", "phase", "category", "module", "line")
 ROUNDING = 0.02  # blocks are multiples of 512 bytes, so half of a tensor is not quite half of its block
@@ -193,8 +193,7 @@ def place(alloc: Alloc) -> str:
     """`folder/file.py:12`: the same line of a program that was kept elsewhere."""
     if not alloc.site.file:
         return NO_LINE
-    parts = PurePath(alloc.site.file.replace("\\", "/")).parts[-2:]
-    return f"{'/'.join(part for part in parts if part != '/')}:{alloc.site.line}"
+    return f"{path_tail(alloc.site.file)}:{alloc.site.line}"
 
 
 _KEYS: dict[str, Callable[[Alloc], str]] = {

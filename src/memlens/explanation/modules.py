@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from memlens.explanation.held import Held, held_by, largest_first
 from memlens.model import Alloc, Breakdown, Frame, Site
+from memlens.units import path_tail
 
 UNKNOWN = "?"
 _CALLS = ("_call_impl", "_slow_forward")  # of torch/nn/modules/module.py: a module's forward comes next
@@ -63,7 +64,9 @@ def module_of(site: Site) -> tuple[str, bool]:
     parts, before = [], ""
     for frame in calls:
         place = "forward" if frame is calls[-1] else str(frame.line)
-        parts.append(_class_of(frame) or (place if frame.file == before else f"{_short(frame.file)}:{place}"))
+        parts.append(
+            _class_of(frame) or (place if frame.file == before else f"{path_tail(frame.file)}:{place}")
+        )
         before = frame.file
     return " > ".join(parts), True
 
@@ -82,10 +85,6 @@ def forwards(frames: tuple[Frame, ...]) -> list[Frame]:
             calls.append(frame)
             called = False
     return calls
-
-
-def _short(file: str) -> str:
-    return "/".join(file.replace("\\", "/").split("/")[-2:])
 
 
 def _class_of(frame: Frame) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -13,7 +11,7 @@ from rich.text import Text
 from memlens.explanation.prediction import Prediction, short_name, verdict
 from memlens.model import Assumption, Category
 from memlens.render.bars import bar, chart, resample
-from memlens.units import GIB, format_bytes
+from memlens.units import GIB, format_bytes, short_path
 
 if TYPE_CHECKING:
     from memlens.model import Timeline
@@ -170,15 +168,6 @@ def place(prediction: Prediction) -> Table:
         if value:
             table.add_row(Text(f"  {name}", style="dim"), Text(value, overflow="fold"))
     return table
-
-
-def short_path(line: str) -> str:
-    """`net.py:12` as seen from here; of a file elsewhere only the last three parts of its path."""
-    relative = os.path.relpath(line) if line else ""
-    if not relative.startswith(".."):
-        return relative
-    parts = Path(line).parts
-    return line if len(parts) <= 4 else os.path.join("...", *parts[-3:])
 
 
 def holders(prediction: Prediction, width: int) -> Table:

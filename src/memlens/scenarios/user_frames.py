@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from types import FrameType, TracebackType
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from memlens.model.user_code import is_user_file
+from memlens.units import short_path
 
 MOST_CHARACTERS = 300  # of an error's text
 
@@ -43,13 +43,13 @@ def local(error: BaseException, *names: str) -> str:
 def place(error: BaseException) -> str:
     """`net.py:12 in forward`: the innermost frame of the user's code, else the innermost one at all."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short(error.filename)}:{error.lineno}"
+        return f"{short_path(error.filename)}:{error.lineno}"
     frames = _frames(error)
     users = [(f, line) for f, line in frames if is_user_file(f.f_code.co_filename)]
     if not frames:
         return "an unknown place"
     frame, line = (users or frames)[-1]
-    return f"{_short(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
+    return f"{short_path(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
 
 
 def whereabouts(frame: FrameType | None) -> str:
@@ -58,15 +58,7 @@ def whereabouts(frame: FrameType | None) -> str:
         frame = frame.f_back
     if frame is None:
         return ""
-    return f" (at {_short(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name})"
-
-
-def _short(file: str) -> str:
-    try:
-        relative = os.path.relpath(file)
-    except OSError:  # the current folder is gone
-        return file
-    return file if relative.startswith("..") else relative
+    return f" (at {short_path(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name})"
 
 
 def refused(error: BaseException, model: nn.Module) -> tuple[str, nn.Module, list[torch.Tensor]] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from memlens.render.report.charts import Spec
-from memlens.units import format_count, format_mib
+from memlens.units import format_count, format_mib, short_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +138,4 @@ def percent(part: int, whole: int) -> Cell:
 
 def place(text: str) -> Cell:
     """A name or `file.py:12`; of a long path the last three parts, the whole as its tip."""
-    parts = text.replace("\\", "/").split("/")
-    return words("…/" + "/".join(parts[-3:]) if len(parts) > 4 else text, tip=text)
+    return words(short_path(text, from_here=False), tip=text)
