@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from memlens.devices.usage import DeviceUse, device_use
+from memlens.devices.simulated import DeviceUse
+from memlens.devices.usage import device_use
 from memlens.model.gap import Gap
 from memlens.render.tensors import equation, gap_table
 

@@ -21,7 +21,7 @@ from torch import nn
 import memlens
 from memlens.devices import find_gpu, usage
 from memlens.devices.calibrated import calibration_file, load_calibrations, save_calibration
-from memlens.devices.usage import DeviceUse
+from memlens.devices.simulated import DeviceUse
 from memlens.errors import RecordError
 from memlens.measurement.calibration import calibrate, context_bytes
 

@@ -14,8 +14,9 @@ import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels 
 import memlens.simulation.torch_api.tensor_methods  # noqa: F401  # registers what tensors answer
 from memlens.allocator import from_environment, parse_config, text_in
 from memlens.devices import Gpu, as_gpu, custom_gpu
+from memlens.devices.simulated import PROVIDERS
 from memlens.errors import UsageError
-from memlens.patching import Patches
+from memlens.patching import Patches, remove
 from memlens.simulation import rules
 from memlens.simulation.core import global_state
 from memlens.simulation.core.phases import follow, settle
@@ -24,6 +25,7 @@ from memlens.simulation.dispatch import autograd_in_place, dispatcher_kernels
 from memlens.simulation.dispatch.mode import DispatchMode
 from memlens.simulation.torch_api import cuda_module, threads
 from memlens.simulation.torch_api.device import DeviceMode
+from memlens.simulation.torch_api.memory_snapshot import SimulatedCard
 
 for _module in pkgutil.walk_packages(rules.__path__, rules.__name__ + "."):
     importlib.import_module(_module.name)
@@ -98,6 +100,9 @@ class Simulating(Patches[Simulation], contextlib.ContextDecorator):
             self.afterwards(undo)
         self.afterwards(_active.clear)
         _active.append(sim)
+        card_here = SimulatedCard(sim, device_mode)
+        self.afterwards(lambda: remove(PROVIDERS, card_here))
+        PROVIDERS.append(card_here)
         self._change_torch(sim, device_mode)
         if automatic_phases:
             sim.mark("build", 0)

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from memlens.patching import replaced
+
 # function -> the field of memory_stats whose peak it returns; None for those that return or reset all
 _ANSWERS: dict[str, str | None] = {
     "memory_stats": None,
@@ -33,6 +35,7 @@ class KeptPeaks:
         self._kept: dict[int, dict[str, int]] = {}
         self._before: dict[tuple[str, str], Any] = {}
         self._ours: dict[tuple[str, str], Any] = {}
+        self._patches: replaced | None = None  # entered while ours are in place
         self._users = 0
 
     def open(self) -> None:
@@ -71,8 +74,9 @@ class KeptPeaks:
                 if (before := _get(module, name)) is None:
                     continue
                 self._before[module, name] = before
-                ours = self._ours[module, name] = self._answer(name, field, before)
-                setattr(importlib.import_module(module), name, ours)
+                self._ours[module, name] = self._answer(name, field, before)
+        self._patches = replaced({".".join(place): ours for place, ours in self._ours.items()})
+        self._patches.__enter__()
 
     def _answer(self, name: str, field: str | None, before: Callable[..., Any]) -> Callable[..., Any]:
         def stats(device: Any = None) -> Any:
@@ -101,8 +105,8 @@ class KeptPeaks:
             now = self.stats(device)
             if any(value > now.get(key, 0) for key, value in kept.items()):
                 return
-        for (module, name), before in self._before.items():
-            setattr(importlib.import_module(module), name, before)
+        assert self._patches is not None
+        self._patches.__exit__(None, None, None)
         self._ours.clear()
         self._kept.clear()
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from memlens.devices import disguise
+from memlens.devices import simulated
 from memlens.measurement.tensors import autograd_graph
 from memlens.measurement.tensors import names as names
 from memlens.measurement.tensors.census import CENSUS
@@ -233,7 +233,7 @@ class TensorWatch:
 
     def _is_here(self, tensor: Tensor) -> bool:
         """Whether it is on our device; of a tensor without data, a simulation knows."""
-        where = disguise.device_of(tensor) if tensor.is_meta else tensor.device
+        where = simulated.device_of(tensor) if tensor.is_meta else tensor.device
         return bool(where == self.device)
 
     def _measure(self) -> list[Record]:

@@ -224,7 +224,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     for name, value in accelerator_functions(sim).items():
         table[f"torch.accelerator.{name}"] = value
 
-    table |= driver_functions(sim, mode) | profiler_functions()
+    table |= driver_functions(sim) | profiler_functions()
 
     has_compatible_type = torch._has_compatible_shallow_copy_type
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memlens.allocator.config import to_snapshot
-from memlens.devices.usage import DeviceUse
+from memlens.devices.simulated import DeviceUse
 from memlens.records.snapshot_writer import snapshot_dict
 from memlens.units import MIB
 
@@ -19,13 +19,23 @@ if TYPE_CHECKING:
 _STATES = {"used": "active_allocated", "free": "inactive", "pending": "active_pending_free"}
 
 
-def driver_functions(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
+class SimulatedCard:
+    """What memlens' own measuring is told (devices/simulated.py): nothing but this process is on the card."""
+
+    def __init__(self, sim: Simulation, mode: DeviceMode) -> None:
+        self.sim, self.mode = sim, mode
+
+    def device_of(self, tensor: Any) -> Any:
+        return self.mode.device_of(tensor)
+
+    def device_use(self) -> DeviceUse:
+        held_bytes = self.sim.gpu.context_bytes[1] + self.sim.allocator.reserved_bytes
+        return DeviceUse(held_bytes, held_bytes)
+
+
+def driver_functions(sim: Simulation) -> dict[str, Any]:
     """Stand-ins by dotted name: nothing but this process is on the card."""
     context = sim.gpu.context_bytes[1]
-
-    def device_use(index: int, uuid: str = "", nvml: Any = None) -> DeviceUse:
-        held = context + sim.allocator.reserved_bytes
-        return DeviceUse(held, held)
 
     def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list[dict[str, Any]]:
         return [segment_dict(segment) for segment in sim.allocator.snapshot_segments()]
@@ -39,8 +49,6 @@ def driver_functions(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         return f"GPU:0\nprocess {os.getpid():>10d} uses {held / MIB:>12.3f} MB GPU memory"
 
     return {
-        "memlens.devices.disguise.device_of": mode.device_of,
-        "memlens.devices.usage.device_use": device_use,
         "torch.cuda.memory._snapshot": snapshot,
         "torch.cuda.memory._record_memory_history": lambda *args, **kwargs: None,
         "torch.cuda.list_gpu_processes": list_gpu_processes,
