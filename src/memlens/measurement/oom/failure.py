@@ -21,7 +21,7 @@ from memlens.explanation.modules import UNKNOWN, module_uses
 from memlens.explanation.oom_cause import Cause, causes
 from memlens.measurement.gap import measure_gap
 from memlens.measurement.oom.history import NOTHING, AllocatorHistory
-from memlens.measurement.oom.remedies import Facts, advise
+from memlens.measurement.oom.remedies import OomFacts, advise
 from memlens.measurement.tensors import names as names
 from memlens.measurement.tensors.census import CENSUS
 from memlens.measurement.tensors.referrers import who_holds
@@ -91,13 +91,7 @@ def collect(
 
     `kept` is the allocator's history, and where it was written.
     """
-    watch = TensorWatch(device)
-    try:
-        taken = watch.take()
-        modules = tuple(CENSUS.modules())
-        losses = _losses()
-    finally:
-        watch.close()
+    taken, modules, losses = _living(device)
     stack = _stack(frame)
     if device.type == "cpu":
         memory = psutil.virtual_memory()
@@ -109,7 +103,7 @@ def collect(
             gap = measure_gap(device.index, [tensor.bytes for tensor in taken.live])
     sums = _by_category(taken)
     allocated, reserved = _allocated(device)
-    facts = Facts(
+    facts = OomFacts(
         allocated if allocated is not None else taken.bytes,
         sums,
         device.type,
@@ -141,6 +135,15 @@ def collect(
         record=kept.path,
         unsaved=kept.problem,
     )
+
+
+def _living(device: torch.device) -> tuple[Taken, tuple[nn.Module, ...], tuple[str, ...]]:
+    """The tensors on `device`, all modules, and the losses that keep a graph (see `_losses`)."""
+    watch = TensorWatch(device)
+    try:
+        return watch.take(), tuple(CENSUS.modules()), _losses()
+    finally:
+        watch.close()
 
 
 def _allocated(device: torch.device) -> tuple[int | None, int | None]:

@@ -25,7 +25,7 @@ NEARLY_ALL = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class OomFacts:
     """What is known at the moment of failure; `stack` are (file, function) of the frames, innermost first."""
 
     allocated_bytes: int
@@ -45,7 +45,7 @@ class Facts:
         return size if size >= TELLING * max(self.allocated_bytes, 1) else 0
 
 
-def beyond(facts: Facts) -> OomHint | None:
+def beyond(facts: OomFacts) -> OomHint | None:
     """No change of anything else makes room for one request that is larger than the device."""
     if facts.total_bytes is None or facts.asked_bytes <= facts.total_bytes:
         return None
@@ -55,7 +55,7 @@ def beyond(facts: Facts) -> OomHint | None:
     )
 
 
-def expandable(facts: Facts) -> OomHint | None:
+def expandable(facts: OomFacts) -> OomHint | None:
     """Only where a replay shows that it helps, or that the memory was there in pieces."""
     if facts.cause is None or facts.cause.expandable_fits is False:
         return None
@@ -64,14 +64,14 @@ def expandable(facts: Facts) -> OomHint | None:
     return None
 
 
-def kept_losses(facts: Facts) -> OomHint | None:
+def kept_losses(facts: OomFacts) -> OomHint | None:
     if not facts.losses:
         return None
     names = ", ".join(name for name in facts.losses if name)
     return OomHint(f"{len(facts.losses)} losses keep their graphs ({names}, ...): keep loss.item() instead")
 
 
-def no_grad(facts: Facts) -> OomHint | None:
+def no_grad(facts: OomFacts) -> OomHint | None:
     kept = facts.by_category.get(Category.ACTIVATION, 0)
     # activations that a library keeps at module level are in training mode for ever and hold nothing
     training = any(module.training for module in facts.modules if module._parameters)
@@ -80,7 +80,7 @@ def no_grad(facts: Facts) -> OomHint | None:
     return OomHint("the model is in eval mode and still records for backward: use torch.no_grad()", kept)
 
 
-def checkpointing(facts: Facts) -> OomHint | None:
+def checkpointing(facts: OomFacts) -> OomHint | None:
     kept = facts.telling(Category.ACTIVATION)
     frames = (type(thing).__name__ == "_CheckpointFrame" for thing in gc.get_objects())
     if not kept or ("torch.utils.checkpoint" in sys.modules and any(frames)):
@@ -88,7 +88,7 @@ def checkpointing(facts: Facts) -> OomHint | None:
     return OomHint("recompute blocks in backward: torch.utils.checkpoint.checkpoint(block, x)", kept)
 
 
-def autocast(facts: Facts) -> OomHint | None:
+def autocast(facts: OomFacts) -> OomHint | None:
     kept = facts.telling(Category.ACTIVATION)
     members = names.members(facts.modules)
     weights = {tensor.dtype for tensor, category, *_ in members if category is Category.PARAMETER}
@@ -97,7 +97,7 @@ def autocast(facts: Facts) -> OomHint | None:
     return OomHint(f"run forward in torch.autocast('{facts.device}', dtype=torch.bfloat16)", kept // 2)
 
 
-def foreach(facts: Facts) -> OomHint | None:
+def foreach(facts: OomFacts) -> OomHint | None:
     """The multi-tensor optimizers work on all parameters at once, and need room for a copy."""
     if not any("_multi_tensor_" in function for _, function in facts.stack):
         return None
@@ -105,14 +105,14 @@ def foreach(facts: Facts) -> OomHint | None:
     return OomHint("give the optimizer fused=True, or foreach=False (slower)", size)
 
 
-def smaller_state(facts: Facts) -> OomHint | None:
+def smaller_state(facts: OomFacts) -> OomHint | None:
     size = facts.telling(Category.OPTIMIZER_STATE)
     if not size:
         return None
     return OomHint("an optimizer that keeps less: SGD nothing, Adafactor little, 8-bit Adam a quarter", size)
 
 
-def others(facts: Facts) -> OomHint | None:
+def others(facts: OomFacts) -> OomHint | None:
     gap = facts.gap
     if gap is None or gap.process_bytes is None or not gap.other_bytes or not gap.used_bytes:
         return None
@@ -121,14 +121,14 @@ def others(facts: Facts) -> OomHint | None:
     return OomHint("other processes use the card: `nvidia-smi` lists them", gap.other_bytes)
 
 
-def smaller_batch(facts: Facts) -> OomHint | None:
+def smaller_batch(facts: OomFacts) -> OomHint | None:
     kept = facts.telling(Category.ACTIVATION)
     if not kept:
         return None
     return OomHint(f"a smaller batch: of {format_bytes(kept)} most grows with it")
 
 
-def larger(facts: Facts) -> OomHint | None:
+def larger(facts: OomFacts) -> OomHint | None:
     """What every step needs takes nearly all: no smaller batch makes room."""
     kinds = (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
     size = sum(facts.by_category.get(kind, 0) for kind in kinds)
@@ -141,7 +141,7 @@ def larger(facts: Facts) -> OomHint | None:
     )
 
 
-RULES: tuple[Callable[[Facts], OomHint | None], ...] = (
+RULES: tuple[Callable[[OomFacts], OomHint | None], ...] = (
     beyond,
     expandable,
     kept_losses,
@@ -156,6 +156,6 @@ RULES: tuple[Callable[[Facts], OomHint | None], ...] = (
 )
 
 
-def advise(facts: Facts) -> tuple[OomHint, ...]:
+def advise(facts: OomFacts) -> tuple[OomHint, ...]:
     """What every rule has to say."""
     return tuple(advice for rule in RULES if (advice := rule(facts)) is not None)
