@@ -13,6 +13,8 @@ import signal
 import sys
 import time
 
+from memlens.measurement.child.channel import VARIABLE
+
 TYPE_CHECKING = False  # `typing` takes 8 ms to import
 if TYPE_CHECKING:
     from types import FrameType
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 _ROOM = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ENTRY = os.path.join(_ROOM, "child", "entry.py")
 SOURCE = os.path.dirname(os.path.dirname(_ROOM))  # the folder that holds the package `memlens`
-VARIABLE = "MEMLENS_CHANNEL"
 INTERVAL_SECONDS = 0.1
 LOOK_SECONDS = 0.005
 # options that change nothing about how the program is started; the second take a value

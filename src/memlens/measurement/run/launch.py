@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from memlens.measurement.child.channel import VARIABLE
 from memlens.measurement.run import fast_start, programs
 from memlens.measurement.run.settings import Settings, Started
 
@@ -60,7 +61,7 @@ def _started(
         if settings.exact:
             options["exact"] = os.path.join(folder, CAPTURE)
         argv = program.argv(None if settings.bare else options)
-        environment = {**os.environ, fast_start.VARIABLE: os.path.join(folder, "channel")}
+        environment = {**os.environ, VARIABLE: os.path.join(folder, "channel")}
         with programs.started(argv, environment, streams) as process:
             yield process, time.time_ns() // 1000, folder
     finally:
