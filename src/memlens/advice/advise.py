@@ -18,6 +18,7 @@ from memlens.advice.result import Advice, Advised
 from memlens.devices import Gpu, as_gpu, custom_gpu, find_gpu
 from memlens.errors import UsageError
 from memlens.explanation.prediction import Prediction
+from memlens.messages import ignore
 from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.inputs import read_inputs
 from memlens.scenarios.scenario import ScenarioOptions, make_scenario
@@ -175,7 +176,7 @@ def make_evaluator(
     memory_bytes = parse_bytes(memory) if memory is not None else None
     return ModelEvaluator(
         target=find_target(target, model_args or {}), scenario=checked, card=card, memory_bytes=memory_bytes,
-        progress=progress or (lambda text: None),
+        progress=progress or ignore,
     )  # fmt: skip
 
 

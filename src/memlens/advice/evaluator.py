@@ -14,6 +14,7 @@ from memlens.allocator import AllocatorConfig, parse_config, replay
 from memlens.devices import Gpu
 from memlens.errors import MemlensError
 from memlens.explanation.prediction import Prediction
+from memlens.messages import ignore
 from memlens.model import Trace
 from memlens.scenarios.finish_prediction import conclude
 from memlens.scenarios.predict import ObserveModel, simulate_scenario
@@ -39,7 +40,7 @@ class Evaluator(ABC, Generic[S]):
     scenario: S
     card: Gpu | None
     memory_bytes: int | None
-    progress: Callable[[str], None] = lambda text: None
+    progress: Callable[[str], None] = ignore
     simulated: int = 0
     first_batch: int = 1  # where the search for the largest batch begins
     refused: list[Refused] = field(default_factory=list)

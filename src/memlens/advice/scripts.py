@@ -17,6 +17,7 @@ from memlens.advice.script_evaluator import ScriptEvaluator, main_model
 from memlens.devices import Gpu, as_gpu
 from memlens.errors import UsageError
 from memlens.explanation.prediction import Prediction
+from memlens.messages import ignore
 from memlens.scenarios.model_edits import Edits
 from memlens.scenarios.optimizers import NAMES
 from memlens.scenarios.scenario import Scenario
@@ -32,7 +33,7 @@ def advise_script(
     alloc_conf: str | None = None,
     batch_arg: str | None = None,
     same_result: bool = False,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = ignore,
 ) -> Advice:
     """What would make a training script fit a card. It is not edited: each change is made from outside.
 
@@ -58,7 +59,7 @@ def largest_batch_of_script(
     alloc_conf: str | None = None,
     batch_arg: str | None = None,
     margin: str | int | float = DEFAULT_MARGIN,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = ignore,
 ) -> Advice:
     """The largest batch with which the script fits, in `largest_batch`; it and one sample more were run."""
     if gpu is None and memory is None:

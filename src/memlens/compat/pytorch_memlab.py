@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Sequence
 from html import escape
 from types import CodeType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from memlens.errors import UsageError
 from memlens.integrations.reporter import MemReporter
 from memlens.measurement.lines import profiler
 from memlens.measurement.lines.frames import Row, Table
 from memlens.measurement.lines.tables import source_lines
+from memlens.messages import Writable
 from memlens.units import format_mib
 
 __all__ = [
@@ -31,10 +32,6 @@ __all__ = [
 ]
 
 DEFAULT_COLUMNS = ("active_bytes.all.peak", "reserved_bytes.all.peak")
-
-
-class Writable(Protocol):
-    def write(self, text: str, /) -> object: ...
 
 
 class LineProfiler:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 
@@ -16,16 +16,13 @@ from memlens.devices.oom_observers import OBSERVERS
 from memlens.measurement.oom.failure import asked_of, collect, device_of, frame_of, is_oom
 from memlens.measurement.oom.history import AllocatorHistory, keep
 from memlens.measurement.oom.raised import listen
+from memlens.messages import Writable
 from memlens.model.oom import Failure
 from memlens.render import oom as render
 from memlens.units import format_bytes
 
 MOST = 3  # failures explained in full; a loop that retries with smaller batches runs into many
 EVENTS = 100_000  # of history that CUDA's allocator keeps: some 100 bytes each, and their stacks
-
-
-class Writable(Protocol):
-    def write(self, text: str, /) -> object: ...
 
 
 def on_oom(

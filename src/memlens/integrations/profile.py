@@ -12,11 +12,12 @@ import sys
 import types
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from memlens.errors import UsageError
 from memlens.measurement.host.meters import backend_name
 from memlens.measurement.lines.profiler import CallProfile, code_of, is_profiled_here
+from memlens.messages import Writable
 from memlens.render import lines as render
 
 # What can be decorated, and comes back as what it was: a ParamSpec would make a function of a class.
@@ -25,10 +26,6 @@ F = TypeVar(
     bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | property"
     " | functools.cached_property[Any] | functools.partialmethod[Any]",
 )
-
-
-class Writable(Protocol):
-    def write(self, text: str, /) -> object: ...
 
 
 class Options:

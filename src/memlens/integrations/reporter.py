@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from memlens.measurement.tensors.watch import TensorWatch
+from memlens.messages import Writable
 from memlens.model.tensors import LiveTensor
 from memlens.render import tensors as render
-
-
-class Writable(Protocol):
-    def write(self, text: str, /) -> object: ...
 
 
 class MemReporter:

@@ -10,22 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from memlens.measurement.gap import measure_gap
 from memlens.measurement.tensors.watch import Taken, TensorWatch
+from memlens.messages import Writable
 from memlens.model.gap import Gap
 from memlens.model.tensors import TensorReport, group
 from memlens.render import tensors as render
 from memlens.units import MIB
 
 Device: TypeAlias = "int | str | torch.device"
-
-
-class Writable(Protocol):
-    def write(self, text: str, /) -> object: ...
 
 
 class MemTracker:

@@ -12,6 +12,7 @@ from memlens.devices import usage
 from memlens.devices.calibrated import Calibration
 from memlens.errors import UsageError
 from memlens.measurement.gap import WORKSPACES, device_uuid
+from memlens.messages import ignore
 
 
 def device_index() -> int:
@@ -24,7 +25,7 @@ def device_index() -> int:
     return int(torch.cuda.current_device())
 
 
-def calibrate(say: Callable[[str], object] = lambda text: None) -> Calibration:
+def calibrate(say: Callable[[str], object] = ignore) -> Calibration:
     """Measure the current card's context and cuBLAS workspace; some ten seconds.
 
     `say` is told what is being done.

@@ -13,6 +13,7 @@ from memlens import __version__
 from memlens.devices import Gpu, as_gpu, find_gpu
 from memlens.errors import MemlensError, TargetError
 from memlens.explanation.prediction import Prediction
+from memlens.messages import ignore
 from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
 from memlens.scenarios.finish_prediction import conclude
 from memlens.scenarios.inputs import read_inputs
@@ -63,7 +64,7 @@ def predict(
     >>> memlens.predict(model, batch_size=64, gpu="RTX 4090").fits
     True
     """
-    progress = progress or _quiet
+    progress = progress or ignore
     progress("reading the target")
     scenario = make_scenario(
         batch_size=batch_size, mode=mode, inputs=read_inputs(inputs), optimizer=optimizer,
@@ -150,7 +151,3 @@ def describe(scenario: Scenario, prepared: Prepared) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
-
-
-def _quiet(text: str) -> None:
-    """No progress was asked for."""

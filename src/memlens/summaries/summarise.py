@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from memlens import __version__
 from memlens.devices import Gpu, as_gpu, find_gpu
 from memlens.errors import TargetError, UsageError
+from memlens.messages import ignore
 from memlens.model import Assumption, Category
 from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.constructor_names import check_choice
@@ -75,7 +76,7 @@ def summarise(
         ),
         mode, check_choice("tool", like, TOOLS) if like is not None else None,
         input_data, dict(kwargs or {}), as_gpu(gpu) or find_gpu(REFERENCE),
-        progress or _quiet,
+        progress or ignore,
     )  # fmt: skip
     try:
         return _summarise(asked)
@@ -185,7 +186,3 @@ def _on_the_device(sim: Any, asked: Asked, built: Built, flags: bool | None) -> 
 
 def _float_dtype(model: nn.Module) -> torch.dtype:
     return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-
-
-def _quiet(text: str) -> None:
-    """No progress was asked for."""

@@ -11,20 +11,17 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
 from memlens.errors import UsageError
 from memlens.measurement.host import own_process
 from memlens.measurement.host.meters import Meter, Watcher, meter
+from memlens.messages import Writable
 from memlens.units import MIB
 
 LEAST_INTERVAL_SECONDS = 1e-4  # a thread that samples without a pause would only measure itself
-
-
-class Writable(Protocol):
-    def write(self, text: str, /) -> object: ...
 
 
 def memory_usage(

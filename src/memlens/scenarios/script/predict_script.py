@@ -20,6 +20,7 @@ from memlens.allocator import AllocatorConfig, parse_config
 from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.explanation.prediction import Prediction
+from memlens.messages import ignore
 from memlens.model import Assumption, Trace
 from memlens.model.user_code import Whose, whose
 from memlens.records import native
@@ -78,7 +79,7 @@ def predict_script(
     gpu: str | Gpu | None = None,
     memory: str | int | None = None,
     alloc_conf: str | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = ignore,
 ) -> Prediction:
     """How much GPU memory `script` needs, found by running it, unchanged, on a simulated card.
 
@@ -99,7 +100,7 @@ def run_script(
     gpu: str | Gpu | None = None,
     memory: str | int | None = None,
     alloc_conf: str | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = ignore,
     observer: str | None = None,
 ) -> Ran:
     """As `predict_script`. `observer` names what makes one, `module:function`, in the script's process.
