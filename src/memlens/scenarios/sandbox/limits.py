@@ -127,10 +127,10 @@ def _few_forks() -> replaced:
 
 
 def refuse_questions() -> None:
-    """`input()` and debuggers find nobody to answer. Never undone: the process ends with the script."""
+    """Make `input()` and debuggers raise EOFError instead of waiting. The process ends with the script."""
 
-    def nobody(*_: Any) -> Any:
+    def raise_eof(*_: Any) -> Any:
         raise EOFError("nobody answers while predicting")
 
-    builtins.input = nobody
-    sys.breakpointhook = nobody
+    builtins.input = raise_eof
+    sys.breakpointhook = raise_eof

@@ -197,12 +197,12 @@ class _Entries:
 
     def __init__(self, overlay: Overlay, folder: str) -> None:
         full = os.path.abspath(folder)
-        found: dict[str, os.DirEntry[str]] = {}
+        entries: dict[str, os.DirEntry[str]] = {}
         for place in (full, overlay.shadow(full)):
             if _isdir(place):
-                found |= {entry.name: entry for entry in _scandir(place)}
+                entries |= {entry.name: entry for entry in _scandir(place)}
         self._entries = iter(
-            [_Entry(e, folder) for e in found.values() if not overlay._is_gone(os.path.join(full, e.name))]
+            [_Entry(e, folder) for e in entries.values() if not overlay._is_gone(os.path.join(full, e.name))]
         )
 
     def __enter__(self) -> _Entries:

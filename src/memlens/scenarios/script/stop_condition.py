@@ -51,7 +51,7 @@ class Steps:
         return sum(mark.name == "backward" for mark in self.sim.trace.marks)
 
     @property
-    def enough(self) -> bool:
+    def has_enough(self) -> bool:
         if not self.counts:
             return self.backwards >= self.wanted
         return min(self.counts) >= self.wanted or max(self.counts) >= PATIENCE * self.wanted
@@ -61,7 +61,7 @@ class Steps:
         self.counts.append(0)
 
     def step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self.enough:
+        if self.has_enough:
             self.stop()
 
     def step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -76,7 +76,7 @@ class Steps:
         self.progress(f"step {self.counts[number]} of {self.wanted} taken")
 
     def forward_begins(self, module: nn.Module, args: Any) -> None:
-        if self.stopped or (module.training and torch.is_grad_enabled() and self.enough):
+        if self.stopped or (module.training and torch.is_grad_enabled() and self.has_enough):
             self.stop()
 
     def stop(self) -> None:

@@ -45,8 +45,8 @@ class Shims(Patches[None]):
         self._done: set[str] = set()
         from memlens.scenarios import shims
 
-        for found in pkgutil.iter_modules(shims.__path__):
-            importlib.import_module(f"{shims.__name__}.{found.name}")
+        for module in pkgutil.iter_modules(shims.__path__):
+            importlib.import_module(f"{shims.__name__}.{module.name}")
 
     def say(self, what: str, why: str, low_bytes: int = 0, high_bytes: int = 0) -> None:
         """State in the result what a shim assumed."""
