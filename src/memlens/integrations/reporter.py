@@ -44,7 +44,7 @@ class MemReporter:
         for each in _devices(device):
             watch = TensorWatch(each)
             records = sorted(watch.take().live, key=lambda record: -record.bytes)
-            living += [record.told() for record in records]
+            living += [record.to_live_tensor() for record in records]
             watch.close()
         return living
 

@@ -139,7 +139,7 @@ class LeavingMeter(CounterMeter):
         if self.watch is None or not self.looks:
             return []
         self.looks -= 1
-        return [record.told() for record in self.watch.take().came]
+        return [record.to_live_tensor() for record in self.watch.take().came]
 
 
 _devices: dict[int, Device] = {}

@@ -54,7 +54,7 @@ class Record(weakref.ref):  # type: ignore[type-arg]
             self.category, self.name = category, name
             self.said = category is not Category.UNKNOWN
 
-    def told(self) -> LiveTensor:
+    def to_live_tensor(self) -> LiveTensor:
         """What is known now, apart from this."""
         return LiveTensor(self.key, self.bytes, self.shape, self.dtype, self.category, self.name, self.view)
 
