@@ -136,9 +136,9 @@ class Values:
     def _real(self, value: Any, seen: list[Tensor]) -> Any:
         """`value` with data in place of tensors; None where some tensor's data is not known."""
         if isinstance(value, Tensor):
-            found = self.known_value(value)
+            known = self.known_value(value)
             seen.append(value)
-            return found
+            return known
         if type(value) in (tuple, list):
             items = [self._real(item, seen) for item in value]
             if any(new is None and old is not None for new, old in zip(items, value, strict=True)):

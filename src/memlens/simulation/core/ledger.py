@@ -66,8 +66,8 @@ class Ledger:
             return self.of(torch._C._functorch.get_unwrapped(tensor)) if wrapped else None
 
     def is_cuda(self, tensor: Tensor) -> bool:
-        found = self.of(tensor)
-        return found is not None and found.device is CUDA
+        entry = self.of(tensor)
+        return entry is not None and entry.device is CUDA
 
     def adopt(
         self,

@@ -76,10 +76,10 @@ def _inside(mode: DeviceMode, hook: Callable[[Any], Any]) -> Callable[[Any], Any
 
     @functools.wraps(hook)
     def call(value: Any) -> Any:
-        found = find()
-        if found is None:  # the simulation has ended
+        living_mode = find()
+        if living_mode is None:  # the simulation has ended
             return hook(value)
-        with _On(found):
+        with _On(living_mode):
             return hook(value)
 
     return call

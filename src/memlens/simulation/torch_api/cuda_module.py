@@ -83,14 +83,14 @@ def memory_functions(sim: Simulation) -> dict[str, Any]:
         return max(total - sim.gpu.context_bytes[1] - pool.reserved_bytes, 0), total
 
     def nested(device: Any = None) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        tree: dict[str, Any] = {}
         for dotted, value in pool.stats().items():
             *parts, last = dotted.split(".")
-            inner = found
+            inner = tree
             for part in parts:
                 inner = inner.setdefault(part, {})
             inner[last] = value
-        return found
+        return tree
 
     def fraction(fraction: float, device: Any = None) -> None:
         if not 0 <= fraction <= 1:
@@ -254,7 +254,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
     def group_by_device(lists: Any, *args: Any) -> Any:
         """Optimizers make scalars on the device of a group, and C++ would tell them that it is meta."""
         groups: Any = group(lists, *args)
-        return {(mode.device_of(found[0][0][0]), dtype): found for (_, dtype), found in groups.items()}
+        return {(mode.device_of(parts[0][0][0]), dtype): parts for (_, dtype), parts in groups.items()}
 
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """A lazy parameter gets its shape; torch's own asks the data that is not there yet for its device."""

@@ -37,8 +37,8 @@ class Moved:
         def remember_and_apply(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
             if module not in self.buffers:
                 with torch._C.DisableTorchFunction():
-                    found = module._buffers.items()
-                    self.buffers[module] = {k: v for k, v in found if v is not None and not v.is_meta}
+                    buffers = module._buffers.items()
+                    self.buffers[module] = {k: v for k, v in buffers if v is not None and not v.is_meta}
             return apply(module, *args, **kwargs)
 
         return {"torch.nn.Module._apply": remember_and_apply}
