@@ -199,6 +199,17 @@ def test_no_folder_is_flat_and_no_file_is_long() -> None:
     assert (crowded, long) == (set(), set())
 
 
+def test_no_local_is_called_found() -> None:
+    """A name says what it holds: that something was found, every name of a result could say."""
+    places = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name) and node.id == "found"
+    ]
+    assert places == []
+
+
 def test_hardly_any_function_is_long() -> None:
     """At most 0.2 % of all functions have more than 60 lines."""
     functions = [

@@ -24,8 +24,8 @@ def measure_gap(index: int, storages: Collection[int]) -> Gap:
     reserved = int(stats.get("reserved_bytes.all.current", 0))
     tensors = sum(storages)
     unseen = requested - tensors
-    found = _workspaces(index, storages) if unseen >= min(WORKSPACES) else {}
-    workspaces = sum(size * count for size, count in found.items())
+    sizes = _workspaces(index, storages) if unseen >= min(WORKSPACES) else {}
+    workspaces = sum(size * count for size, count in sizes.items())
     use = usage.device_use(index, device_uuid(index))
     return Gap(
         tensor_bytes=tensors,
@@ -36,7 +36,7 @@ def measure_gap(index: int, storages: Collection[int]) -> Gap:
         used_bytes=use.used_bytes,
         process_bytes=use.process_bytes,
         reason=use.reason,
-        workspaces=tuple(_said(size, count) for size, count in found.items()),
+        workspaces=tuple(_said(size, count) for size, count in sizes.items()),
     )
 
 

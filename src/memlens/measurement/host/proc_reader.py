@@ -42,7 +42,7 @@ class LinuxReader:
         alive = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         for pid in self._ours.keys() - alive:
             self._forget(pid)
-        born = {pid: found for pid in alive - self._seen if (found := self._birth(pid)) is not None}
+        born = {pid: birth for pid in alive - self._seen if (birth := self._birth(pid)) is not None}
         new = {pid: parent for pid, (parent, _) in born.items()}
         self._join(new)
         for pid in [pid for pid in new if born[pid][1] >= self._since and self._is_marked(pid)]:
@@ -53,13 +53,13 @@ class LinuxReader:
 
     def _join(self, new: dict[int, int]) -> None:
         """Take over the descendants of who is ours."""
-        found = True
-        while found:  # a child may have a lower number than its parent: until nobody joins
-            found = False
+        joined = True
+        while joined:  # a child may have a lower number than its parent: until nobody joins
+            joined = False
             for pid, parent in list(new.items()):
                 if parent in self._ours:
                     self._ours[pid] = new.pop(pid)
-                    found = True
+                    joined = True
 
     def _is_marked(self, pid: int) -> bool:
         if not self._mark:

@@ -51,8 +51,8 @@ class KeptPeaks:
 
     def stats(self, device: int) -> dict[str, int]:
         """`torch.cuda.memory_stats` as it is, peaks since the last reset of ours."""
-        found: dict[str, int] = self._before["torch.cuda.memory", "memory_stats"](device)
-        return found
+        figures: dict[str, int] = self._before["torch.cuda.memory", "memory_stats"](device)
+        return figures
 
     def reset(self, device: int, stats: dict[str, int]) -> None:
         """Begin a new peak, after `stats` was read."""
@@ -80,11 +80,11 @@ class KeptPeaks:
 
     def _answer(self, name: str, field: str | None, before: Callable[..., Any]) -> Callable[..., Any]:
         def stats(device: Any = None) -> Any:
-            found = before(device)
+            figures = before(device)
             for key, value in self._kept.get(_index(device), {}).items():
-                if value > found.get(key, 0):
-                    found[key] = value
-            return found
+                if value > figures.get(key, 0):
+                    figures[key] = value
+            return figures
 
         def peak(device: Any = None) -> int:
             return max(int(before(device)), self._kept.get(_index(device), {}).get(field or "", 0))

@@ -243,8 +243,8 @@ class Frames:
 
     def tables(self, code: CodeType) -> tuple[Table, ...]:
         expected = self.expected.get(get_ident())
-        found = self.everywhere.get(code, ())
-        return found + expected[code] if expected and code in expected else found
+        everywhere = self.everywhere.get(code, ())
+        return everywhere + expected[code] if expected and code in expected else everywhere
 
     def begin(self, code: CodeType, frame: int) -> Open | None:
         """A frame of `code` starts. None where nobody watches this call."""

@@ -214,8 +214,8 @@ def meters_for(
             from memlens.measurement.lines.gpu_meter import gpu_meters  # loads torch
         except ModuleNotFoundError:
             return meters, "torch is not installed"
-        found, note = gpu_meters(gpu, anew)
-        meters += found
+        gpu_side, note = gpu_meters(gpu, anew)
+        meters += gpu_side
     return meters, note
 
 
@@ -263,7 +263,7 @@ def is_written_function(code: CodeType) -> bool:
 
 def functions_in(module: ModuleType) -> list[FunctionType]:
     """Every function and method that is written in a module."""
-    found: list[FunctionType] = []
+    functions: list[FunctionType] = []
     for value in list(vars(module).values()):
         members = list(vars(value).values()) if isinstance(value, type) else [value]
         for member in members:
@@ -272,5 +272,5 @@ def functions_in(module: ModuleType) -> list[FunctionType]:
             except (ValueError, AttributeError):
                 continue
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
-                found.append(function)
-    return found
+                functions.append(function)
+    return functions

@@ -57,10 +57,10 @@ def line_row(number: int, source: str, row: Row | None, extra: Sequence[Table]) 
     more: dict[str, int] = {}
     left: list[LiveTensor] = []
     for table in extra:
-        found = table.rows.get(number)
-        if found is not None:
-            more |= {field: getattr(found, part) for part, field in EXTRA[table.gauge.meter.name]}
-            left += getattr(found, "left", ())
+        row_of_line = table.rows.get(number)
+        if row_of_line is not None:
+            more |= {field: getattr(row_of_line, part) for part, field in EXTRA[table.gauge.meter.name]}
+            left += getattr(row_of_line, "left", ())
     return LineRow(
         line=number,
         source=source,

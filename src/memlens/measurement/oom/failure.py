@@ -179,14 +179,14 @@ def _read(kept: AllocatorHistory) -> tuple[Trace | None, Cause | None, tuple[Poo
     try:
         trace = trace_of(kept.snapshot)
         config = from_snapshot(trace.metadata["allocator_settings"])
-        found = causes(trace, config, most=1)
+        last_causes = causes(trace, config, most=1)
         uses = pool_use(verify(trace, config).segments)
     except (MemlensError, KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
         return None, None, ()  # no history: the rest is known all the same
     pools = tuple(
         PoolState(use.pool, use.reserved_bytes, use.free_bytes, use.largest_free_bytes) for use in uses
     )
-    return trace, found[-1] if found else None, pools
+    return trace, last_causes[-1] if last_causes else None, pools
 
 
 def _lines(trace: Trace | None) -> tuple[tuple[str, int], ...]:

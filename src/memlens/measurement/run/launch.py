@@ -32,13 +32,13 @@ def record_program(
 
     `streams` gives descriptors for its "stdout" and "stderr" where they are not to be ours.
     """
-    found = fast_start.started
+    early = fast_start.started
     with _started(program, settings, streams or {}) as (process, begun_us, folder):
         from memlens.measurement.run.recorder import watch  # takes 60 ms: the program runs meanwhile
 
         capture = os.path.join(folder, CAPTURE) if settings.exact else None
         channel = os.path.join(folder, "channel")
-        seen = found.stop_looking() if found is not None else []
+        seen = early.stop_looking() if early is not None else []
         started = Started(program, programs.Waiter(process), begun_us, channel, capture, seen)
         return watch(started, settings, open_sink, on_tick)
 
@@ -48,14 +48,14 @@ def _started(
     program: programs.Program, settings: Settings, streams: Mapping[str, int]
 ) -> Iterator[tuple[fast_start.Running, int, str]]:
     """The program, since when it runs, and a folder that is removed in the end."""
-    found, fast_start.started = fast_start.started, None
-    folder = found.folder if found is not None else fast_start.new_folder()
+    early, fast_start.started = fast_start.started, None
+    folder = early.folder if early is not None else fast_start.new_folder()
     try:
-        if found is not None:  # it was started before anything was loaded
+        if early is not None:  # it was started before anything was loaded
             try:
-                yield found.process, found.begun_us, folder
+                yield early.process, early.begun_us, folder
             finally:
-                found.signals.restore()
+                early.signals.restore()
             return
         options = {"interval": settings.interval_s, **settings.inside}
         if settings.exact:

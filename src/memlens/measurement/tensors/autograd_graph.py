@@ -66,7 +66,7 @@ class Graphs:
 
     def _walk(self, roots: list[Any]) -> SavedForBackward:
         """As `walk`, written out: it passes every node of a new graph."""
-        tensors, nodes, leaves = found = SavedForBackward([], [], [])
+        tensors, nodes, leaves = walked = SavedForBackward([], [], [])
         before = self._read
         read = self._read = set()
         seen, slots_of = set(roots), _SLOTS.get
@@ -91,12 +91,12 @@ class Graphs:
                 if following is not None and following not in seen:
                     seen.add(following)
                     stack.append(following)
-        return found
+        return walked
 
 
 def kept_by(node: Any, slots: Sequence[str] | None = None) -> list[Tensor]:
     """The tensors that one node saved for its backward, in attributes of these names."""
-    found = []
+    tensors = []
     for slot in _slots(type(node)) if slots is None else slots:
         try:
             raw = getattr(node, slot)
@@ -104,8 +104,8 @@ def kept_by(node: Any, slots: Sequence[str] | None = None) -> list[Tensor]:
             continue
         # None was freed; what a pack hook made of a tensor is a Python object, and the census sees it
         items = raw if type(raw) is tuple else (raw,)
-        found += [tensor for item in items if isinstance(tensor := item.data, Tensor)]
-    return found
+        tensors += [tensor for item in items if isinstance(tensor := item.data, Tensor)]
+    return tensors
 
 
 def _slots(kind: type) -> tuple[str, ...]:

@@ -48,8 +48,8 @@ class Census:
             self._users -= 1
             if not self._users:
                 gc.callbacks.remove(self._collecting)
-                for found in (self._tensors, self._modules, self._optimizers, self._places):
-                    found.clear()
+                for table in (self._tensors, self._modules, self._optimizers, self._places):
+                    table.clear()
 
     def refresh(self) -> None:
         """Look at what was made since the last collection."""
@@ -75,11 +75,11 @@ class Census:
         for thing in objects:
             kind = type(thing)
             try:
-                found = places[kind]
+                table = places[kind]
             except KeyError:
-                found = places[kind] = self._place(kind)
-            if found is not None:
-                found[id(thing)] = reference(thing)
+                table = places[kind] = self._place(kind)
+            if table is not None:
+                table[id(thing)] = reference(thing)
 
     def _place(self, kind: type) -> dict[int, Any] | None:
         bases = type.mro(kind) if kind is type else kind.__mro__
@@ -95,14 +95,14 @@ class Census:
 _HAS_GENERATIONS = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def _alive(found: dict[int, weakref.ref[T]]) -> list[T]:
+def _alive(table: dict[int, weakref.ref[T]]) -> list[T]:
     """What is still there; the rest is forgotten."""
-    references = list(found.values())  # without the pairs, of which each would be an object to collect
+    references = list(table.values())  # without the pairs, of which each would be an object to collect
     things = [thing for reference in references if (thing := reference()) is not None]
     if len(things) < len(references):
-        for key in [key for key, reference in list(found.items()) if reference() is None]:
-            if (reference := found.get(key)) is not None and reference() is None:
-                del found[key]
+        for key in [key for key, reference in list(table.items()) if reference() is None]:
+            if (reference := table.get(key)) is not None and reference() is None:
+                del table[key]
     return things
 
 

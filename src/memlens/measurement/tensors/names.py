@@ -30,7 +30,7 @@ class Paths:
     def _find(self) -> dict[int, str]:
         inner = {id(child) for module in self.modules for child in _children(module).values()}
         roots = [module for module in self.modules if id(module) not in inner and _holds_tensors(module)]
-        found: dict[int, str] = {}
+        paths: dict[int, str] = {}
         counts: dict[str, int] = {}
         for root in roots:
             kind = type(root).__name__
@@ -39,13 +39,13 @@ class Paths:
             stack = [("" if len(roots) == 1 else f"{kind}{number}", root)]
             while stack:
                 path, module = stack.pop()
-                if id(module) in found:
+                if id(module) in paths:
                     continue
-                found[id(module)] = path
+                paths[id(module)] = path
                 for name, child in _children(module).items():
                     if child is not None:
                         stack.append((f"{path}.{name}" if path else name, child))
-        return found
+        return paths
 
 
 def _children(module: nn.Module) -> dict[str, nn.Module | None]:
@@ -75,15 +75,15 @@ State: TypeAlias = tuple[Tensor, str, Tensor]
 
 def members(modules: Iterable[nn.Module]) -> list[Member]:
     """Parameters and buffers of modules."""
-    found = []
+    rows = []
     for module in modules:
         own = module.__dict__
         for kind, category in _KINDS:
             if tensors := own.get(kind):
                 for key, tensor in tensors.items():
                     if tensor is not None:
-                        found.append((tensor, category, module, key))
-    return found
+                        rows.append((tensor, category, module, key))
+    return rows
 
 
 _KINDS = (("_parameters", Category.PARAMETER), ("_buffers", Category.BUFFER))
@@ -91,15 +91,15 @@ _KINDS = (("_parameters", Category.PARAMETER), ("_buffers", Category.BUFFER))
 
 def states(optimizers: Iterable[torch.optim.Optimizer]) -> list[State]:
     """Everything in the optimizers' states, however it is nested."""
-    found = []
+    rows = []
     for optimizer in optimizers:
         for parameter, state in list(getattr(optimizer, "state", {}).items()):
             for key, value in state.items() if isinstance(state, dict) else (("state", state),):
                 if type(value) is Tensor:
-                    found.append((value, key, parameter))
+                    rows.append((value, key, parameter))
                 else:
-                    found += [(tensor, key, parameter) for tensor in tensors_in(value)]
-    return found
+                    rows += [(tensor, key, parameter) for tensor in tensors_in(value)]
+    return rows
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

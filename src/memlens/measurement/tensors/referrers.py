@@ -83,20 +83,20 @@ def _graphs(storage: int, ends: list[tuple[Any, Tensor]]) -> Iterator[Step]:
 
 def _search(frontier: list[Step]) -> Holders:
     """Level by level towards variables."""
-    found: list[ReferenceHolder] = []
+    holders: list[ReferenceHolder] = []
     modules = _globals()
     frames = {id(frame) for frame in running()}
     seen = {id(step.thing) for step in frontier}
     cut = False
     for _ in range(LEVELS):
         wanted = {id(step.thing): step for step in frontier}
-        found += [*_in_frames(wanted), *_handled(wanted)]
-        if not frontier or len(found) >= MOST:
+        holders += [*_in_frames(wanted), *_handled(wanted)]
+        if not frontier or len(holders) >= MOST:
             break
         following: list[Step] = []
         for referrer in _referrers(frontier):
             if id(referrer) in modules:
-                found += _in_globals(referrer, modules[id(referrer)], wanted)
+                holders += _in_globals(referrer, modules[id(referrer)], wanted)
             elif id(referrer) not in seen and id(referrer) not in frames and not _of_shell(referrer):
                 seen.add(id(referrer))
                 with suppress(Exception):  # an object of anybody's may refuse to be looked at
@@ -104,7 +104,7 @@ def _search(frontier: list[Step]) -> Holders:
                         following.append(step)
         cut = cut or len(following) > WIDTH
         frontier = following[:WIDTH]
-    unique = {(holder.expression, holder.where, holder.graph): holder for holder in found}
+    unique = {(holder.expression, holder.where, holder.graph): holder for holder in holders}
     return Holders(tuple(unique.values())[:MOST], cut or len(unique) > MOST)
 
 
@@ -120,13 +120,13 @@ def _referrers(frontier: list[Step]) -> list[Any]:
 
 def _globals() -> dict[int, str]:
     """The dict of each module, by its id: where a search ends. `__main__` counts under no other name."""
-    found: dict[int, str] = {}
+    modules: dict[int, str] = {}
     for name, module in list(sys.modules.items()):
         if hasattr(module, "__dict__"):
-            found.setdefault(id(vars(module)), name)
+            modules.setdefault(id(vars(module)), name)
     if "__main__" in sys.modules:
-        found[id(vars(sys.modules["__main__"]))] = "__main__"
-    return found
+        modules[id(vars(sys.modules["__main__"]))] = "__main__"
+    return modules
 
 
 def _of_shell(thing: Any) -> bool:

@@ -177,13 +177,13 @@ class TensorWatch:
             return list(map(known, map(address, tensors)))
         except (RuntimeError, TypeError):
             pass
-        found: list[Record | None] = []
+        records: list[Record | None] = []
         for tensor in tensors:
             try:
-                found.append(None if tensor is None else known(address(tensor)))
+                records.append(None if tensor is None else known(address(tensor)))
             except RuntimeError:  # sparse ones have no storage of their own
-                found.append(None)
-        return found
+                records.append(None)
+        return records
 
     def _open(self, tensors: Sequence[Tensor | None]) -> Iterator[tuple[int, Record]]:
         """Those records of which nobody said what they are for, each with its tensor's place in the list.
