@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from memlens.devices import installed_gpus
-from memlens.devices.nvml import _known
+from memlens.devices.nvml import _catalogue_gpu
 from memlens.units import GIB
 
 
@@ -33,11 +33,11 @@ def test_without_the_library_the_reason_is_the_extra(monkeypatch: pytest.MonkeyP
 )
 def test_the_driver_tells_which_of_several_sizes(name: str, gib: float, found: str) -> None:
     """The driver gives one name to several cards; its memory tells them apart."""
-    known = _known(name, int(gib * GIB))
+    known = _catalogue_gpu(name, int(gib * GIB))
     assert known is not None
     assert known.name == found
 
 
 def test_a_card_that_nobody_knows() -> None:
     """A card outside the catalogue is no error."""
-    assert _known("NVIDIA Imaginary 1", 8 * GIB) is None
+    assert _catalogue_gpu("NVIDIA Imaginary 1", 8 * GIB) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memlens.explanation.copy_on_write import copied
+from memlens.explanation.copy_on_write import find_copied
 from memlens.explanation.usage import usage
 from memlens.model import Process, Sample, Trace
 
@@ -25,7 +25,7 @@ def family(last: dict[int, tuple[int, int]], name: str = "train.py") -> Trace:
 
 def test_pages_that_are_shared_no_more() -> None:
     """Each holds 350 of its 400 MiB alone at the end, and grew by nothing: 660 MiB were copied."""
-    found = copied(family({1: (400, 350), 2: (400, 350), 3: (400, 350)}))
+    found = find_copied(family({1: (400, 350), 2: (400, 350), 3: (400, 350)}))
     assert found is not None
     assert (found.parent, found.workers, found.bytes) == ("train.py", 2, 660 * MIB)
     assert usage(family({1: (400, 350), 2: (400, 350), 3: (400, 350)})).to_dict()["copied_by_workers"] == {
@@ -40,12 +40,12 @@ def test_pages_that_are_shared_no_more() -> None:
 ])  # fmt: skip
 def test_what_is_no_copy(last: dict[int, tuple[int, int]], why: str) -> None:
     """New memory, memory given back, and a little that always is."""
-    assert copied(family(last)) is None, why
+    assert find_copied(family(last)) is None, why
 
 
 def test_other_programs_share_nothing() -> None:
     """A child that executed a program of its own has a name of its own."""
-    assert copied(family({1: (400, 350), 2: (400, 350), 3: (400, 350)}, name="sh")) is None
+    assert find_copied(family({1: (400, 350), 2: (400, 350), 3: (400, 350)}, name="sh")) is None
 
 
 def test_without_shares_nothing_is_said() -> None:
@@ -54,4 +54,4 @@ def test_without_shares_nothing_is_said() -> None:
     for event in trace.events:
         if isinstance(event, Sample):
             event.pss_bytes = None
-    assert copied(trace) is None
+    assert find_copied(trace) is None

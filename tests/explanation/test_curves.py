@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from memlens.explanation.curves import Curve, curves, shown, total
+from memlens.explanation.curves import Curve, curves, sampled_curves, total
 from memlens.explanation.usage import usage
 from memlens.model import Process, Sample, Trace
 
@@ -32,7 +32,7 @@ def test_the_program_comes_first_then_children_by_start() -> None:
 def test_the_sum_counts_a_process_until_its_end() -> None:
     """At 10: 100 + 50; at 20, when the early one was found gone: 300 + 70, not what it held before too."""
     whole = total(curves(run()))
-    assert [whole.at(time) for time in (0, 10, 19, 20, 30)] == [100, 150, 150, 370, 170]
+    assert [whole.bytes_at(time) for time in (0, 10, 19, 20, 30)] == [100, 150, 150, 370, 170]
 
 
 def test_the_high_water_mark_is_above_every_sample() -> None:
@@ -60,7 +60,9 @@ def test_a_recording_of_the_sum_shows_one_curve() -> None:
     """With -C the sum is what is drawn."""
     trace = run()
     trace.metadata["include_children"] = True
-    assert [(curve.name, curve.peak_bytes) for curve in shown(trace)] == [("main and 2 children", 370)]
+    assert [(curve.name, curve.peak_bytes) for curve in sampled_curves(trace)] == [
+        ("main and 2 children", 370)
+    ]
 
 
 def test_a_window_keeps_the_points_inside() -> None:

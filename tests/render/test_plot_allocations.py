@@ -10,7 +10,7 @@ from tests.support.desk import placed, sampled
 from tests.support.predictions import training_trace
 
 from memlens.errors import UsageError
-from memlens.explanation.over_time import drawn, figure_of, phase_at
+from memlens.explanation.over_time import curves_to_draw, figure_of, phase_at
 from memlens.model import Alloc, Mark, Trace
 from memlens.render import plot
 from memlens.render.timeline import draw, subject
@@ -145,5 +145,7 @@ def test_a_picture_of_a_window_is_drawn_with_its_own_events() -> None:
 
 def test_curves_of_nothing() -> None:
     """An empty trace has no curve, and one without segments has only one."""
-    assert drawn(Trace("measured"), "allocated") == []
-    assert [curve.name for curve in drawn(Trace("predicted", [Alloc(1, 512)]), "allocated")] == ["allocated"]
+    assert curves_to_draw(Trace("measured"), "allocated") == []
+    assert [curve.name for curve in curves_to_draw(Trace("predicted", [Alloc(1, 512)]), "allocated")] == [
+        "allocated"
+    ]

@@ -8,7 +8,7 @@ import pytest
 
 from memlens.explanation.prediction import Card, Prediction, build_prediction
 from memlens.model import Alloc, Assumption, Category, Device, Free, Mark, SegmentAlloc, Site, Trace
-from memlens.render.prediction import moved, short_path, shortened, subtitle, to_text
+from memlens.render.prediction import format_range, join_names, short_path, subtitle, to_text
 from memlens.units import GIB, MIB
 
 LAYER = Site("net.py", 12, "forward", "encoder.layers.0.attention", "MultiheadAttention", "addmm")
@@ -106,17 +106,17 @@ def test_cards_are_grouped_by_memory_and_answer() -> None:
 
 def test_names_that_do_not_fit_are_counted() -> None:
     """Nothing is cut in the middle of a name."""
-    assert shortened(["T4", "A10", "RTX 6000"], 15) == "T4, A10, 1 more"
-    assert shortened(["T4", "A10", "RTX 6000"], 14) == "T4, 2 more"
-    assert shortened(["GeForce", "Quadro"], 5) == "2 cards"
+    assert join_names(["T4", "A10", "RTX 6000"], 15) == "T4, A10, 1 more"
+    assert join_names(["T4", "A10", "RTX 6000"], 14) == "T4, 2 more"
+    assert join_names(["GeForce", "Quadro"], 5) == "2 cards"
 
 
 def test_a_guess_without_a_number_claims_none() -> None:
     """Signs say the direction."""
-    assert moved(Assumption("x", "y")) == ""
-    assert moved(Assumption("x", "y", 0, 5 * MIB)) == "+5 MiB"
-    assert moved(Assumption("x", "y", -MIB, 5 * MIB)) == "-1 MiB +5 MiB"
-    assert moved(Assumption("x", "y", 0, 1350 * MIB)) == "+1.32 GiB"  # not +1 GiB: that is too little
+    assert format_range(Assumption("x", "y")) == ""
+    assert format_range(Assumption("x", "y", 0, 5 * MIB)) == "+5 MiB"
+    assert format_range(Assumption("x", "y", -MIB, 5 * MIB)) == "-1 MiB +5 MiB"
+    assert format_range(Assumption("x", "y", 0, 1350 * MIB)) == "+1.32 GiB"  # not +1 GiB: that is too little
 
 
 def test_a_path_elsewhere_is_shortened_to_its_end() -> None:

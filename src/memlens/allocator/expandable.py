@@ -63,7 +63,7 @@ def _find(allocator: AllocatorState, pool: Pool, size: int) -> Block:
     for candidate in pool.unmapped:
         before = candidate.prev
         start = before if before is not None and before.state is FREE else candidate
-        if _reach(start, size):
+        if _has_bytes_from(start, size):
             return start
     page = rules.page_bytes(pool.small, allocator.config)
     memory = allocator.total_bytes or UNLIMITED_BYTES
@@ -76,7 +76,7 @@ def _find(allocator: AllocatorState, pool: Pool, size: int) -> Block:
     return segment.head
 
 
-def _reach(start: Block, size: int) -> bool:
+def _has_bytes_from(start: Block, size: int) -> bool:
     """Whether the free and unmapped blocks from `start` on add up to `size`."""
     total, block = 0, start
     while total < size and block.state in (FREE, UNMAPPED):

@@ -17,20 +17,20 @@ def grow(allocator: AllocatorState, pool: Pool, size: int, requested_bytes: int)
     wanted = rules.segment_bytes(size, allocator.config)
     if allocator.collects_garbage:
         release.collect_garbage(allocator)
-    block = _ask(allocator, pool, size, wanted)
+    block = _add_segment(allocator, pool, size, wanted)
     if block is None and release.release_available_cached_blocks(allocator, pool, size):
-        block = _ask(allocator, pool, size, wanted)
+        block = _add_segment(allocator, pool, size, wanted)
     if block is None:
         release.release_cached_blocks(allocator)
         allocator.retries += 1
-        block = _ask(allocator, pool, size, wanted)
+        block = _add_segment(allocator, pool, size, wanted)
     if block is None:
         allocator.ooms += 1
-        raise _full(allocator, requested_bytes, wanted)
+        raise _build_device_full(allocator, requested_bytes, wanted)
     return block
 
 
-def _ask(allocator: AllocatorState, pool: Pool, size: int, wanted: int) -> Block | None:
+def _add_segment(allocator: AllocatorState, pool: Pool, size: int, wanted: int) -> Block | None:
     """A segment of `wanted` bytes as one free block that is in no pool; None if there is no room."""
     if allocator.allowed_bytes is not None and allocator.reserved_bytes + wanted > allocator.allowed_bytes:
         return None
@@ -45,7 +45,7 @@ def _ask(allocator: AllocatorState, pool: Pool, size: int, wanted: int) -> Block
     return segment.head
 
 
-def _full(allocator: AllocatorState, requested_bytes: int, wanted: int) -> DeviceFull:
+def _build_device_full(allocator: AllocatorState, requested_bytes: int, wanted: int) -> DeviceFull:
     total, free = allocator.total_bytes or 0, allocator.free_bytes or 0
     return DeviceFull(
         asked_bytes=requested_bytes,

@@ -34,7 +34,9 @@ def replay(
     """
     events: list[Event] = []
     moved: list[int] = []  # old event number -> new
-    allocator = CachingAllocator(config, capacity_bytes, total_bytes=total_bytes, on_segment=_writer(events))
+    allocator = CachingAllocator(
+        config, capacity_bytes, total_bytes=total_bytes, on_segment=_build_writer(events)
+    )
     blocks: dict[int, Block] = {}
     for number, event in enumerate(trace.events):
         moved.append(len(events))
@@ -45,7 +47,7 @@ def replay(
                 except DeviceFull as full:
                     events.append(OutOfMemory(full.asked_bytes, full.free_bytes, event.site, event.time_us))
                     break
-                events.append(_placed(event, block))
+                events.append(_with_block(event, block))
             case Free():
                 allocator.free(blocks.pop(event.id))
                 events.append(event)
@@ -126,11 +128,11 @@ class _Follower:
     def run(self) -> Verification:
         first = self.trace.events[: self.baseline]
         segments = [event for event in first if isinstance(event, SegmentAlloc)]
-        allocations = [self._rounded(event) for event in first if isinstance(event, Alloc)]
+        allocations = [self._with_rounded_bytes(event) for event in first if isinstance(event, Alloc)]
         sized = _with_rests(allocations, segments, self.trace.events[self.baseline :])
         self.blocks = restore(self.allocator, segments, sized, self.recorded)
-        self.allocator.on_segment = self._took
-        events = [self._settled(event) for event in first]
+        self.allocator.on_segment = self._check_segment
+        events = [self._with_true_bytes(event) for event in first]
         events += [self._follow(event) for event in self.trace.events[self.baseline :]]
         reserved = self.trace.timeline().reserved
         settled = self.trace
@@ -150,15 +152,15 @@ class _Follower:
             self.allocator.snapshot_segments(),
         )
 
-    def _rounded(self, event: Alloc) -> Alloc:
+    def _with_rounded_bytes(self, event: Alloc) -> Alloc:
         """An allocation at the start with the block that its request got at least."""
         size = rules.round_request(event.requested or event.bytes, self.allocator.config)
         return event if event.bytes >= size else replace(event, bytes=size)
 
-    def _settled(self, event: Event) -> Event:
+    def _with_true_bytes(self, event: Event) -> Event:
         """An event of the state at the start, with the block's true size."""
         if isinstance(event, Alloc) and event.id in self.blocks:
-            return _placed(event, self.blocks[event.id])
+            return _with_block(event, self.blocks[event.id])
         return event
 
     def _follow(self, event: Event) -> Event:
@@ -168,7 +170,7 @@ class _Follower:
                 block = self.allocator.malloc(event.requested or event.bytes, event.stream)
                 self.blocks[event.id] = block
                 self.address_mismatches += block.address != event.address
-                return _placed(event, block)
+                return _with_block(event, block)
             case Free():
                 freed = self.blocks.pop(event.id, None)
                 if freed is not None:
@@ -180,10 +182,10 @@ class _Follower:
         return event
 
     def _next_address(self, size: int, stream: int, small: bool) -> int:
-        """Where the recording put its next segment; out of the way of all where it has none."""
+        """The address of the next recorded segment; above every real address once none is left."""
         return self.recorded[0].address if self.recorded else (1 << 48) + self.allocator.reserved_bytes
 
-    def _took(self, kind: str, address: int, size: int, stream: int, small: bool) -> None:
+    def _check_segment(self, kind: str, address: int, size: int, stream: int, small: bool) -> None:
         if kind in ("alloc", "map"):
             self.due -= 1
             recorded = self.recorded.popleft() if self.recorded else None
@@ -235,7 +237,7 @@ def _give_back(allocator: CachingAllocator, event: SegmentFree) -> bool:
     return False
 
 
-def _placed(event: Alloc, block: Block) -> Alloc:
+def _with_block(event: Alloc, block: Block) -> Alloc:
     """A copy of `event` as its block has it."""
     requested = event.requested or event.bytes
     return Alloc(
@@ -250,7 +252,7 @@ def _placed(event: Alloc, block: Block) -> Alloc:
     )
 
 
-def _writer(events: list[Event]) -> SegmentCallback:
+def _build_writer(events: list[Event]) -> SegmentCallback:
     def write(kind: str, address: int, size: int, stream: int, small: bool) -> None:
         if kind in ("alloc", "map"):
             events.append(SegmentAlloc(address, size, stream, small))

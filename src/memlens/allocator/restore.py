@@ -71,7 +71,9 @@ def _restore_expandable(
         first, last = mapped[0][0], mapped[-1][0]
         top = last.address + last.bytes
         beyond = next((start for start in starts if start >= top), top + expandable.UNLIMITED_BYTES)
-        bottom = min((taken.address for taken in later if _below(taken, first, held)), default=first.address)
+        bottom = min(
+            (taken.address for taken in later if _is_below(taken, first, held)), default=first.address
+        )
         holes = [
             Piece(one.address + one.bytes, other.address, None)
             for (one, _), (other, _) in pairwise(mapped)
@@ -89,7 +91,7 @@ def _restore_expandable(
     return blocks
 
 
-def _below(taken: SegmentAlloc, first: SegmentAlloc, held: Sequence[SegmentAlloc]) -> bool:
+def _is_below(taken: SegmentAlloc, first: SegmentAlloc, held: Sequence[SegmentAlloc]) -> bool:
     """Whether pages taken later lie right below a pool's lowest range, with nothing in between."""
     same = (taken.stream, taken.small) == (first.stream, first.small) and taken.address < first.address
     return same and not any(taken.address < other.address < first.address for other in held)

@@ -161,7 +161,7 @@ class CachingAllocator(AllocatorState):
             # what can still grow counts with the size it can grow to, so that it is used last
             while index + 1 < none and block.segment.expandable:
                 following = pool.by_key[keys[index + 1]]
-                if _grown(following) >= _grown(block):
+                if _grown_bytes(following) >= _grown_bytes(block):
                     break
                 block, index = following, index + 1
         limit = self.config.max_split_bytes
@@ -187,7 +187,7 @@ class CachingAllocator(AllocatorState):
             pool.statistics.split(blocks, change)
 
 
-def _grown(block: Block) -> int:
+def _grown_bytes(block: Block) -> int:
     """The size a block of an expandable segment can grow to: with the unmapped part behind it."""
     following = block.next
     return block.size + (following.size if following is not None and following.state is UNMAPPED else 0)

@@ -123,7 +123,7 @@ def save_calibration(calibration: Calibration) -> Path:
     return path
 
 
-def calibrated(gpu: Gpu) -> Gpu:
+def apply_calibration(gpu: Gpu) -> Gpu:
     """The card with its own figures where it was calibrated, else as it is."""
     for card in load_calibrations().values():
         same_size = abs(card.memory_bytes - gpu.memory_bytes) <= gpu.memory_bytes // 20

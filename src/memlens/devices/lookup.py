@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from memlens.devices.calibrated import calibrated
+from memlens.devices.calibrated import apply_calibration
 from memlens.devices.catalogue import read_catalogue
 from memlens.devices.generations import all_generations, generation_of
 from memlens.devices.gpu import Gpu
@@ -118,7 +118,7 @@ def find_gpu(name: str) -> Gpu:
         names = ", ".join([gpu.name, *others[:-1]])
         note = f"{name!r} fits {names} and {others[-1]}; the smallest memory was taken"
         gpu = replace(gpu, note=note)
-    return calibrated(gpu)
+    return apply_calibration(gpu)
 
 
 def _nearest(name: str) -> str:

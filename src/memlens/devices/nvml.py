@@ -63,11 +63,11 @@ def _card(index: int) -> InstalledGpu:
         memory_bytes=int(memory.total),
         used_bytes=int(memory.used),
         compute_capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
-        known=_known(name, int(memory.total)),
+        known=_catalogue_gpu(name, int(memory.total)),
     )
 
 
-def _known(name: str, memory_bytes: int) -> Gpu | None:
+def _catalogue_gpu(name: str, memory_bytes: int) -> Gpu | None:
     """The card of the catalogue, by its name and memory, then by its name alone."""
     for spelling in (f"{name} {round(memory_bytes / GIB)}GB", name):
         try:

@@ -28,7 +28,7 @@ def device_use(index: int, uuid: str = "", nvml: Any = None) -> DeviceUse:
         return DeviceUse(reason=f"no NVIDIA driver answers ({error})")
     try:
         handle = _handle(nvml, index, uuid)
-        used = _used(nvml, handle)
+        used = _used_bytes(nvml, handle)
         return _of_process(nvml, handle, used)
     except nvml.NVMLError as error:
         return DeviceUse(reason=f"the NVIDIA driver does not tell ({error})")
@@ -47,7 +47,7 @@ def _handle(nvml: Any, index: int, uuid: str) -> Any:
     return nvml.nvmlDeviceGetHandleByIndex(index)
 
 
-def _used(nvml: Any, handle: Any) -> int:
+def _used_bytes(nvml: Any, handle: Any) -> int:
     """Without what the driver keeps for itself, as nvidia-smi shows it since driver 510."""
     with suppress(nvml.NVMLError, AttributeError):
         return int(nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)

@@ -34,7 +34,7 @@ def layout(trace: Trace, index: int) -> list[SegmentView]:
                 ranges[event.address] = event
             case SegmentFree():
                 cut(ranges, event.address, event.bytes)
-    segments = _joined(ranges, bool(_settings(trace).get("expandable_segments")))
+    segments = _join_ranges(ranges, bool(_settings(trace).get("expandable_segments")))
     starts = [segment.address for segment in segments]
     inside: list[list[Alloc]] = [[] for _ in segments]
     for alloc in live.values():
@@ -52,7 +52,7 @@ def _settings(trace: Trace) -> dict[str, object]:
     return settings
 
 
-def _joined(ranges: SegmentRanges, expandable: bool) -> list[SegmentAlloc]:
+def _join_ranges(ranges: SegmentRanges, expandable: bool) -> list[SegmentAlloc]:
     """Ranges by address; those of one expandable segment joined."""
     joined: list[SegmentAlloc] = []
     for held in sorted(ranges.values(), key=lambda held: held.address):

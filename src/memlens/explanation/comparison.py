@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memlens.explanation.curves import curves, total, unsampled
+from memlens.explanation.curves import curves, total, unsampled_curves
 from memlens.explanation.explain import as_trace
 from memlens.explanation.held import held_by
 from memlens.model import FIGURES
@@ -152,13 +152,13 @@ def _peaks(trace: Trace) -> dict[str, int]:
 def _sampled(a: Trace, b: Trace) -> Iterator[Difference]:
     """Peaks of processes, over all of a record's processes at the same moment."""
     for figure, (_, words) in FIGURES.items():
-        peaks = [_peak(trace, figure) for trace in (a, b)]
+        peaks = [_peak_bytes(trace, figure) for trace in (a, b)]
         if peaks != [None, None]:
             yield Difference("total", f"peak {words}", peaks[0], peaks[1])
 
 
-def _peak(trace: Trace, figure: str) -> int | None:
-    parts = curves(trace, figure) or (unsampled(trace) if figure == "rss" else [])
+def _peak_bytes(trace: Trace, figure: str) -> int | None:
+    parts = curves(trace, figure) or (unsampled_curves(trace) if figure == "rss" else [])
     return total(parts).peak_bytes if parts else None
 
 
@@ -220,7 +220,7 @@ def reason_of(
         return ""
     if a_bytes is None or b_bytes is None:
         where = "A" if b_bytes is None else "B"
-        if kind == "category" and (said := _untold(key, traces["AB".index(where) ^ 1])):
+        if kind == "category" and (said := _missing_category_reason(key, traces["AB".index(where) ^ 1])):
             return said
         return f"only in {where}"
     if a_count == b_count:
@@ -232,7 +232,7 @@ def reason_of(
     return f"{b_count} allocations instead of {a_count}"
 
 
-def _untold(category: str, other: Trace) -> str:
+def _missing_category_reason(category: str, other: Trace) -> str:
     """A record that cannot tell categories apart is no proof that there was none."""
     told = {event.category for event in other.events if isinstance(event, Alloc)}
     if told <= {Category.UNKNOWN}:

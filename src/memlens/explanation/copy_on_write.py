@@ -35,14 +35,14 @@ class Copied:
         return asdict(self)
 
 
-def copied(trace: Trace) -> Copied | None:
+def find_copied(trace: Trace) -> Copied | None:
     """Of the program's forked workers that lived together; None where nothing telling was copied.
 
     >>> from memlens.model import Process, Sample, Trace
     >>> MIB = 1 << 20
     >>> shares = [(0, 1, 100, 50), (0, 2, 100, 50), (9, 1, 100, 100), (9, 2, 100, 100)]
     >>> samples = [Sample(time, pid, rss * MIB, pss * MIB) for time, pid, rss, pss in shares]
-    >>> copied(Trace("measured", samples, processes=[Process(1, "train.py"), Process(2, "train.py", 1)]))
+    >>> find_copied(Trace("measured", samples, processes=[Process(1, "train.py"), Process(2, "train.py", 1)]))
     Copied(parent='train.py', workers=1, bytes=104857600)
     """
     names = {process.pid: process.name for process in trace.processes}
@@ -59,13 +59,13 @@ def copied(trace: Trace) -> Copied | None:
     copies = [
         Copied(names[parent], len(workers), size)
         for parent, children in forked.items()
-        for workers, size in [_unshared(parent, children, ticks)]
+        for workers, size in [_count_unshared(parent, children, ticks)]
         if size
     ]
     return max(copies, key=lambda each: each.bytes, default=None)
 
 
-def _unshared(
+def _count_unshared(
     parent: int, children: set[int], ticks: dict[int, dict[int, tuple[int, int]]]
 ) -> tuple[set[int], int]:
     """The largest set of children that lived at once, and how much less they share than at first."""

@@ -52,7 +52,7 @@ class Curve:
         """The highest that is known: the system's high-water mark where it is above every sample."""
         return max(self.sampled_peak[0], self.high_water_bytes or 0)
 
-    def at(self, time_us: int) -> int:
+    def bytes_at(self, time_us: int) -> int:
         """Bytes held at a moment; 0 before the first point and after the end."""
         place = bisect_right(self.times_us, time_us) - 1
         return self.bytes[place] if place >= 0 and time_us <= self.ended_us else 0
@@ -108,7 +108,7 @@ def _empty_curve(process: Process, trace: Trace, figure: str) -> Curve:
     )
 
 
-def unsampled(trace: Trace) -> list[Curve]:
+def unsampled_curves(trace: Trace) -> list[Curve]:
     """The program that ended before its first sample: a curve without a point, but with the system's mark."""
     return [_empty_curve(process, trace, "rss") for process in trace.processes[:1] if process.peak_rss_bytes]
 
@@ -148,7 +148,7 @@ def _extent(parts: list[Curve]) -> tuple[int, int]:
     return min((p.started_us for p in parts), default=0), max((p.ended_us for p in parts), default=0)
 
 
-def shown(trace: Trace, figure: str = "rss") -> list[Curve]:
+def sampled_curves(trace: Trace, figure: str = "rss") -> list[Curve]:
     """The curves to draw: each process's, or their sum alone where the recording asked for that (-C)."""
     each = curves(trace, figure)
     if trace.metadata.get("include_children") and len(each) > 1:

@@ -14,9 +14,9 @@ from memlens.errors import UsageError
 from memlens.explanation.address_map import layout
 from memlens.explanation.fragmentation import PoolUse, pool_use
 from memlens.explanation.growth import Growth, growth
-from memlens.explanation.held import largest_first, named
+from memlens.explanation.held import held_by_name, largest_first
 from memlens.explanation.modules import ModuleUse, module_uses
-from memlens.explanation.oom_cause import Cause, before, causes
+from memlens.explanation.oom_cause import Cause, causes, trace_before
 from memlens.explanation.prediction import Prediction, peak_index
 from memlens.explanation.prediction_record import recall
 from memlens.model import Alloc, Breakdown, OutOfMemory, Timeline, Trace
@@ -84,7 +84,7 @@ class Explanation:
             return tuple(pool_use(layout(self.trace, self.index)))
         if self.is_peak:
             return tuple(pool_use(self.checked.segments))
-        return tuple(pool_use(verify(before(self.trace, self.index + 1), self._config).segments))
+        return tuple(pool_use(verify(trace_before(self.trace, self.index + 1), self._config).segments))
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
@@ -217,7 +217,7 @@ def lines(trace: Trace, held: Breakdown) -> tuple[LineUse, ...]:
         beside = "" if alloc.id < start else alloc.site.operator or "no stack recorded"
         return alloc.site.where or beside
 
-    return tuple(LineUse(line, *use) for line, use in largest_first(named(trace, held, key)))
+    return tuple(LineUse(line, *use) for line, use in largest_first(held_by_name(trace, held, key)))
 
 
 def as_trace(record: Any) -> Trace:

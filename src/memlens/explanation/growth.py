@@ -69,13 +69,13 @@ def growth(trace: Trace) -> Growth | None:
 
 def _lines(trace: Trace, starts: list[int]) -> tuple[tuple[str, int], ...]:
     """What was held by each line at the last start, less what it held at the second."""
-    before, after = (_named(trace.breakdown(start - 1)) for start in (starts[1], starts[-1]))
+    before, after = (_held_bytes(trace.breakdown(start - 1)) for start in (starts[1], starts[-1]))
     grown = {name: (size - before.get(name, 0)) / (len(starts) - 2) for name, size in after.items()}
     rows = sorted(((name, round(size)) for name, size in grown.items()), key=lambda row: -row[1])
     return tuple(row for row in rows[:LINES] if row[1] > 0)
 
 
-def _named(held: Breakdown) -> dict[str, int]:
+def _held_bytes(held: Breakdown) -> dict[str, int]:
     return held.by(lambda alloc: alloc.site.where or alloc.site.operator or "no stack recorded")
 
 
@@ -119,7 +119,7 @@ def rounds(trace: Trace) -> tuple[str, list[int]]:
             if depth < called < len(stack):
                 loop.busy.add(len(loop.returns) - 1)
     candidates = [
-        (loop.depth, *_regular(function, loop)) for function, loop in loops.items() if not loop.inside
+        (loop.depth, *_regular_returns(function, loop)) for function, loop in loops.items() if not loop.inside
     ]
     least = SPAN * len(trace.events)
     long = [each for each in candidates if len(each[2]) >= LEAST and each[2][-1] - each[2][0] >= least]
@@ -142,7 +142,7 @@ def _functions(site: Site) -> tuple[list[tuple[Function, int]], int]:
     return list(lines.items()), len(lines) if called is None else called
 
 
-def _regular(function: Function, loop: _Loop) -> tuple[str, list[int]]:
+def _regular_returns(function: Function, loop: _Loop) -> tuple[str, list[int]]:
     """The line that a loop came back to most often, and when; only rounds in which modules ran."""
     busy = [loop.returns[number] for number in sorted(loop.busy)]
     lines = [line for _, line in busy]

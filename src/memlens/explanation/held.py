@@ -33,7 +33,7 @@ def held_by(held: Breakdown, key: Callable[[Alloc], K]) -> dict[K, Held]:
     return sums
 
 
-def named(trace: Trace, held: Breakdown, key: Callable[[Alloc], str]) -> dict[str, Held]:
+def held_by_name(trace: Trace, held: Breakdown, key: Callable[[Alloc], str]) -> dict[str, Held]:
     """The same by a name that may be empty: what was there before the recording began has one too."""
     start = trace.metadata.get("baseline_events", 0)
     before = trace.marks[0].name if start and trace.marks else "before the recording"

@@ -86,7 +86,7 @@ def causes(trace: Trace, config: AllocatorConfig, most: int = 3) -> list[Cause]:
 
 
 def _cause(trace: Trace, config: AllocatorConfig, index: int, event: OutOfMemory) -> Cause:
-    until = before(trace, index)
+    until = trace_before(trace, index)
     state = verify(until, config)
     small, large = pool_use(state.segments)
     use = small if event.bytes <= SMALL_BYTES else large
@@ -103,7 +103,7 @@ def _cause(trace: Trace, config: AllocatorConfig, index: int, event: OutOfMemory
     )
 
 
-def before(trace: Trace, index: int) -> Trace:
+def trace_before(trace: Trace, index: int) -> Trace:
     """The first `index` events of `trace`, as a Trace of its own."""
     marks = [mark for mark in trace.marks if mark.index <= index]
     return replace(trace, events=trace.events[:index], marks=marks)

@@ -2,7 +2,7 @@
 
 >>> from memlens.model import Alloc, Category, Free, Trace
 >>> trace = Trace("predicted", [Alloc(1, 512, Category.INPUT), Alloc(2, 1024), Free(1)])
->>> series = course(trace)
+>>> series = build_series(trace)
 >>> list(series.allocated), list(series.categories[Category.INPUT]), series.axis.unit
 ([512, 1536, 1024], [512, 512, 0], 'events')
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from memlens.explanation.curves import Curve, shown
+from memlens.explanation.curves import Curve, sampled_curves
 from memlens.model import FIGURES
 from memlens.model.category import Category
 from memlens.model.events import Alloc, Free, Mark, OutOfMemory, Sample
@@ -70,7 +70,7 @@ class Series:
     events: int
 
     @property
-    def thinned(self) -> bool:
+    def is_thinned(self) -> bool:
         """Whether there are more events than points."""
         return len(self.indices) < self.events
 
@@ -104,7 +104,7 @@ def place_of(mark: Mark, places: Sequence[int]) -> int:
     return places[min(mark.index, len(places) - 1)] if places else 0
 
 
-def course(trace: Trace, most: int = 4000, window: tuple[int, int] | None = None) -> Series:
+def build_series(trace: Trace, most: int = 4000, window: tuple[int, int] | None = None) -> Series:
     """What was held over time, at some `most` moments.
 
     Of more events than that, each span of the axis keeps its first and last and the highest and lowest of
@@ -186,8 +186,8 @@ def is_sampled(trace: Trace) -> bool:
 
 def holds_allocations(trace: Trace) -> bool:
     """Whether a trace tells of single allocations, or of what was allocated before it began."""
-    told = (Alloc, OutOfMemory)
-    return bool(trace.baseline_allocated_bytes) or any(isinstance(event, told) for event in trace.events)
+    kinds = (Alloc, OutOfMemory)
+    return bool(trace.baseline_allocated_bytes) or any(isinstance(event, kinds) for event in trace.events)
 
 
 def figure_of(trace: Trace) -> str:
@@ -202,17 +202,18 @@ def figure_of(trace: Trace) -> str:
     return asked if isinstance(asked, str) and asked in FIGURES else "rss"
 
 
-def drawn(trace: Trace, figure: str) -> list[Curve]:
+def curves_to_draw(trace: Trace, figure: str) -> list[Curve]:
     """The curves to draw: of processes as in `shown`, or allocated and, where it is known, reserved.
 
     The places of allocations stand along `axis_of(trace)`, in microseconds or as numbers of events.
 
     >>> from memlens.model import Alloc, Trace
-    >>> [(curve.name, curve.peak_bytes) for curve in drawn(Trace("predicted", [Alloc(1, 512)]), "allocated")]
-    [('allocated', 512)]
+    >>> (curve,) = curves_to_draw(Trace("predicted", [Alloc(1, 512)]), "allocated")
+    >>> curve.name, curve.peak_bytes
+    ('allocated', 512)
     """
     if figure != ALLOCATED:
-        return shown(trace, figure)
+        return sampled_curves(trace, figure)
     if not holds_allocations(trace):
         return []
     timeline, places, start = trace.timeline(), places_of(trace), first_moment(trace)

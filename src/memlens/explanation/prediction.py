@@ -264,12 +264,13 @@ def _step(number: int, phases: dict[str, list[tuple[int, int]]], timeline: Timel
     }
     allocated, reserved = timeline.peak_between(start, end)
     return Step(
-        number, allocated_before(timeline, start), peaks["forward"], peaks["backward"], peaks["optimizer"],
-        allocated, reserved, allocated_before(timeline, end),
+        number, previous_allocated_bytes(timeline, start),
+        peaks["forward"], peaks["backward"], peaks["optimizer"],
+        allocated, reserved, previous_allocated_bytes(timeline, end),
     )  # fmt: skip
 
 
-def allocated_before(timeline: Timeline, index: int) -> int:
+def previous_allocated_bytes(timeline: Timeline, index: int) -> int:
     """Allocated bytes just before event number `index`."""
     if index <= 0 or not timeline.allocated:
         return timeline.baseline_allocated_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memlens.explanation.copy_on_write import Copied, copied
-from memlens.explanation.curves import Curve, curves, total, unsampled
+from memlens.explanation.copy_on_write import Copied, find_copied
+from memlens.explanation.curves import Curve, curves, total, unsampled_curves
 from memlens.model import FIGURES
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def usage(trace: Trace) -> Usage:
             program[figure] = _peak(own[0], started)
         if parts:
             whole[figure] = _peak(total(parts) if len(parts) > 1 else parts[0], started)
-    if not known and (alone := unsampled(trace)):
+    if not known and (alone := unsampled_curves(trace)):
         program["rss"] = whole["rss"] = ProcessPeak(alone[0].peak_bytes, None, 0)
     return Usage(
         str(trace.metadata.get("command", "")),
@@ -108,7 +108,7 @@ def usage(trace: Trace) -> Usage:
         whole,
         trace.metadata.get("gpu"),
         largest if largest > max((curve.peak_bytes for curve in processes), default=0) else None,
-        copied(trace),
+        find_copied(trace),
     )
 
 

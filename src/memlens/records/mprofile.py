@@ -66,7 +66,7 @@ def _read_line(trace: Trace, processes: dict[int, Process], words: list[str]) ->
         case ["FUNC", *name, size0, seconds0, size1, seconds1, level]:
             times = _microseconds(seconds0), _microseconds(seconds1)
             trace.spans.append(
-                Span(" ".join(name), *times, _bytes(size0), _bytes(size1), int(level), PROGRAM)
+                Span(" ".join(name), *times, _parse_bytes(size0), _parse_bytes(size1), int(level), PROGRAM)
             )
         case _:
             raise ValueError(words[0])
@@ -74,14 +74,14 @@ def _read_line(trace: Trace, processes: dict[int, Process], words: list[str]) ->
 
 def _sample(trace: Trace, processes: dict[int, Process], pid: int, size: str, seconds: str) -> None:
     time_us = _microseconds(seconds)
-    trace.events.append(Sample(time_us, pid, _bytes(size)))
+    trace.events.append(Sample(time_us, pid, _parse_bytes(size)))
     if pid not in processes:
         parent = None if pid == PROGRAM else PROGRAM
         processes[pid] = Process(pid, f"Child {pid}", parent, time_us)
     processes[pid].ended_us = time_us
 
 
-def _bytes(mib: str) -> int:
+def _parse_bytes(mib: str) -> int:
     return round(float(mib) * MIB)
 
 

@@ -51,7 +51,7 @@ def read_number(item: dict[str, Any], key: str, limit: int = _LARGEST) -> int:
     return value
 
 
-def read_size(item: dict[str, Any], key: str = "size") -> int:
+def read_bytes(item: dict[str, Any], key: str = "size") -> int:
     """A size on a GPU, so that millions of them still add up to a number that arrays can hold."""
     return read_number(item, key, _LARGEST_SIZE)
 
@@ -77,17 +77,17 @@ class Reader:
         for segment in segments:
             address, stream = read_number(segment, "address"), read_number(segment, "stream")
             small = segment.get("segment_type") == "small"
-            size = read_size(segment, "total_size")
+            size = read_bytes(segment, "total_size")
             self.ranges[address] = SegmentAlloc(address, size, stream, small)
             blocks = segment["blocks"]
             budget -= len(blocks)
             if budget < 0:
                 raise ValueError("it repeats its blocks without end")
             for block in blocks:
-                size = read_size(block)
+                size = read_bytes(block)
                 if block["state"] == "active_allocated":
                     place = read_number(block, "address") if "address" in block else address
-                    requested = read_size(block, "requested_size") if "requested_size" in block else size
+                    requested = read_bytes(block, "requested_size") if "requested_size" in block else size
                     site = self.stacks.site(block.get("frames"))
                     self.live[place] = Held(size, min(requested, size), stream, site)
                 address += size
@@ -99,17 +99,17 @@ class Reader:
             action = event["action"]
             if action == "alloc":
                 held = self.live.pop(read_number(event, "addr"), None)
-                size = _block_size(event)
+                size = _block_bytes(event)
                 if held is not None and held.bytes > size:
                     self.rests[number] = (None, held.bytes - size)
             elif action == "free_requested":
-                size, stream = read_size(event), read_number(event, "stream")
-                held = Held(_block_size(event), size, stream, Site())
+                size, stream = read_bytes(event), read_number(event, "stream")
+                held = Held(_block_bytes(event), size, stream, Site())
                 self.odd += self.live.setdefault(read_number(event, "addr"), held) is not held
             elif action in _TAKES:
-                cut(self.ranges, read_number(event, "addr"), read_size(event))
+                cut(self.ranges, read_number(event, "addr"), read_bytes(event))
             elif action in _GIVES:
-                address, size = read_number(event, "addr"), read_size(event)
+                address, size = read_number(event, "addr"), read_bytes(event)
                 self.ranges[address] = SegmentAlloc(
                     address, size, read_number(event, "stream"), _is_small(action, size)
                 )
@@ -148,13 +148,20 @@ class Reader:
         action = event["action"]
         time = max(event.get("time_us", began) - began, 0)
         if action == "alloc":
-            address, size = read_number(event, "addr"), read_size(event)
+            address, size = read_number(event, "addr"), read_bytes(event)
             addresses[address] = next_id
             site, category = self.stacks.site(event.get("frames")), Category.UNKNOWN
             if event.get("user_metadata"):
                 category, site = read_note(str(event["user_metadata"]), site)
             made = Alloc(
-                next_id, _block_size(event), category, site, read_number(event, "stream"), size, address, time
+                next_id,
+                _block_bytes(event),
+                category,
+                site,
+                read_number(event, "stream"),
+                size,
+                address,
+                time,
             )
             if number in self.rests:
                 self.rests[number] = (made, self.rests[number][1])
@@ -163,12 +170,12 @@ class Reader:
             freed = addresses.pop(read_number(event, "addr"), None)
             return None if freed is None else Free(freed, time)
         if action in _TAKES:
-            size = read_size(event)
+            size = read_bytes(event)
             return SegmentAlloc(
                 read_number(event, "addr"), size, read_number(event, "stream"), _is_small(action, size), time
             )
         if action in _GIVES:
-            return SegmentFree(read_number(event, "addr"), read_size(event), time)
+            return SegmentFree(read_number(event, "addr"), read_bytes(event), time)
         if action == "oom":
             left = read_number(event, "device_free" if "device_free" in event else "addr")
             return OutOfMemory(read_number(event, "size"), left, self.stacks.site(event.get("frames")), time)
@@ -183,7 +190,7 @@ class Reader:
         block.
         """
         rests = sum(rest for _, rest in self.rests.values())
-        if baseline and rests <= _least_unused(events, baseline):
+        if baseline and rests <= _least_unused_bytes(events, baseline):
             self.rests_bytes += rests
             return
         for alloc, rest in self.rests.values():
@@ -201,12 +208,12 @@ class Reader:
         ]
 
 
-def _block_size(event: dict[str, Any]) -> int:
+def _block_bytes(event: dict[str, Any]) -> int:
     """What the block has at least; `block_size` is a key of our own writer."""
-    return read_size(event, "block_size") if "block_size" in event else _rounded(read_size(event))
+    return read_bytes(event, "block_size") if "block_size" in event else _rounded_bytes(read_bytes(event))
 
 
-def _rounded(size: int) -> int:
+def _rounded_bytes(size: int) -> int:
     return max(-(-size // _MIN_BLOCK_BYTES) * _MIN_BLOCK_BYTES, _MIN_BLOCK_BYTES)
 
 
@@ -217,7 +224,7 @@ def _is_small(action: str, size: int) -> bool:
     return size == _SMALL_SEGMENT_BYTES
 
 
-def _least_unused(events: list[Event], baseline: int) -> int:
+def _least_unused_bytes(events: list[Event], baseline: int) -> int:
     """The least that was reserved and not allocated, over the recorded events."""
     timeline = Trace("imported", events).timeline()
     if not timeline.reserved:

@@ -18,7 +18,7 @@ from typing import Any
 from memlens.errors import RecordError, UsageError
 from memlens.model import Mark, Trace
 from memlens.records import plain_pickle
-from memlens.records.snapshot_reader import Reader, read_number, read_size
+from memlens.records.snapshot_reader import Reader, read_bytes, read_number
 
 
 def sniff(head: bytes) -> bool:
@@ -69,7 +69,7 @@ def trace_of(data: dict[str, Any], device: int | None = None, *, source: str = "
         raise ValueError("it repeats its events")
     segments = [segment for segment in data["segments"] if segment["device"] == device]
     reader = Reader(events, segments)
-    reader.rests_bytes += read_size(data, "rests_bytes") if "rests_bytes" in data else 0
+    reader.rests_bytes += read_bytes(data, "rests_bytes") if "rests_bytes" in data else 0
     trace = reader.trace(
         {
             "format": "torch CUDA memory snapshot",

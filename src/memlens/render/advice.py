@@ -45,7 +45,7 @@ def render(advice: Advice) -> list[RenderableType]:
         if rows:
             parts.append(section(title, ranking(rows, advice.base.device.memory_bytes or 0)))
     if advice.combination is not None:
-        parts.append(section("Together", together(advice.combination)))
+        parts.append(section("Together", combination_table(advice.combination)))
     shown = [item for item in advice.advice if item.fits or advice.base.fits is None][:3] or list(
         advice.advice[:3]
     )
@@ -56,12 +56,12 @@ def render(advice: Advice) -> list[RenderableType]:
     if advice.refused:
         of_a_script = advice.base.scenario["mode"] == "script"
         title = "What could not be tried on it" if of_a_script else "What the model does not take"
-        parts.append(section(title, refused(advice)))
-    parts.append(closing(advice))
+        parts.append(section(title, refused_table(advice)))
+    parts.append(closing_text(advice))
     return parts
 
 
-def closing(advice: Advice) -> Text:
+def closing_text(advice: Advice) -> Text:
     """The answer once more, in words."""
     if advice.found is False:
         return Text("\nNothing found makes it fit.", style="bold red")
@@ -92,7 +92,7 @@ def verdict(row: Advised, memory_bytes: int) -> Text:
     return Text(answer, style=ANSWERS[answer])
 
 
-def together(combination: Combination) -> Table:
+def combination_table(combination: Combination) -> Table:
     """The changes of a combination, then what they need together."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column()
@@ -121,7 +121,7 @@ def code(text: str) -> Text:
     return Text("\n".join(f"  {line}" for line in text.splitlines()), overflow="fold")
 
 
-def refused(advice: Advice) -> Table:
+def refused_table(advice: Advice) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

@@ -11,7 +11,7 @@ from memlens.explanation.curves import Curve, total
 from memlens.explanation.over_time import (
     ALLOCATED,
     WORDS,
-    drawn,
+    curves_to_draw,
     holds_allocations,
 )
 from memlens.model import Span, Trace
@@ -77,7 +77,7 @@ def draw(
 ) -> None:
     """Draw on a matplotlib figure: every record from its own start, in seconds and MiB."""
     for name, trace in records:
-        if not drawn(trace, kind):
+        if not curves_to_draw(trace, kind):
             hint = "--figure allocated" if holds_allocations(trace) else "--figure rss"
             raise UsageError(f"{name} holds no {WORDS[kind]}", hint=hint)
     if kind == ALLOCATED:
@@ -89,7 +89,7 @@ def draw(
     else:
         axes, below = figure.subplots(), None
     for number, (name, trace) in enumerate(records):
-        curves = drawn(trace, kind)
+        curves = curves_to_draw(trace, kind)
         origin = min(curve.started_us for curve in curves)
         label = name if len(records) > 1 else ""
         _curves(axes, curves, origin, number, label)
@@ -101,7 +101,7 @@ def draw(
         elif functions:
             _brackets(axes, trace.spans, curves, origin)
     if len(records) == 1:
-        _peak(axes, drawn(records[0][1], kind), seconds)
+        _peak(axes, curves_to_draw(records[0][1], kind), seconds)
         title = title or str(records[0][1].metadata.get("command", ""))
     frame(axes, below or axes, seconds)
     axes.set_title(title or "", loc="left", fontsize=11)

@@ -14,8 +14,8 @@ from memlens.explanation.over_time import (
     WORDS,
     Series,
     axis_of,
-    course,
-    drawn,
+    build_series,
+    curves_to_draw,
     first_moment,
     phases_of,
     place_of,
@@ -64,7 +64,7 @@ def allocations(
         window = None
         if seconds is not None:
             window = (origin + round(seconds[0] * axis.per_unit), origin + round(seconds[1] * axis.per_unit))
-        series = course(trace, POINTS, window)
+        series = build_series(trace, POINTS, window)
         xs = [(place - origin) / axis.per_unit for place in series.places]
         single = len(records) == 1
         colour = "black" if single else COLOURS[number % len(COLOURS)]
@@ -79,7 +79,7 @@ def allocations(
                 style = {"color": colour, "linestyle": dash, "linewidth": 1.2, "drawstyle": "steps-post"}
                 axes.plot(xs, [size / MIB for size in sizes], label=label, **style)
         if slope:
-            slope_line(axes, drawn(trace, ALLOCATED)[0], origin, seconds)
+            slope_line(axes, curves_to_draw(trace, ALLOCATED)[0], origin, seconds)
     frame(axes, axes, seconds, "seconds" if axis is SECONDS else "events: allocations and frees, in order")
     axes.set_title(title or "", loc="left", fontsize=11, pad=18)  # above the names of phases
     axes.set_ylabel(f"{WORDS[ALLOCATED]}, MiB")

@@ -240,17 +240,17 @@ def cards(prediction: Prediction, width: int) -> Table:
         table.add_column(justify=align, no_wrap=True)
     for (size, word), names in groups.items():
         names.sort(key=len)  # "RTX 4090" before "RTX 4090 Laptop GPU", so that it is not among the "more"
-        table.add_row(f"  {size} GiB", Text(word, style=ANSWERS[word]), shortened(names, width - 29))
+        table.add_row(f"  {size} GiB", Text(word, style=ANSWERS[word]), join_names(names, width - 29))
     return table
 
 
 ANSWERS = {"fits": "green", "may not fit": "yellow", "does not fit": "red"}
 
 
-def shortened(names: list[str], width: int) -> str:
+def join_names(names: list[str], width: int) -> str:
     """As many of the names as fit in `width`, and how many more there are.
 
-    >>> shortened(["T4", "A10", "RTX 6000"], 15)
+    >>> join_names(["T4", "A10", "RTX 6000"], 15)
     'T4, A10, 1 more'
     """
     for count in range(len(names), 0, -1):
@@ -268,11 +268,11 @@ def assumptions(prediction: Prediction) -> Table:
     table.add_column(justify="right", no_wrap=True)
     for assumption in prediction.assumptions:
         said = Text(f"{assumption.what}: ") + Text(assumption.why, style="dim")
-        table.add_row("", said, moved(assumption))
+        table.add_row("", said, format_range(assumption))
     return table
 
 
-def moved(assumption: Assumption) -> str:
+def format_range(assumption: Assumption) -> str:
     """`-250 MiB +1.32 GiB`: how far the peak may move; empty where no number is known."""
     sides = (assumption.low_bytes, assumption.high_bytes)
     return " ".join(

@@ -35,7 +35,7 @@ def to_text(
         rows = tuple(row for row in rows if not (row.shared and row.calls))
     if sort is not None:
         rows = ordered(rows, sort)
-        names = [listed(row) for row in rows]
+        names = [full_label(row) for row in rows]
     else:
         names = tree(rows, settings)
     heading = "Layer" if sort else "Layer (type" + "".join(
@@ -44,11 +44,11 @@ def to_text(
     cells = table_cells(rows, columns or DEFAULT_COLUMNS, summary.totals)
     lines = table(heading, names, cells, width, fixed=bool(columns))
     rule = "=" * max(map(len, lines))
-    below = wrapped([*totals_lines(summary), rule, *notes(summary)], width)
+    below = wrap_lines([*totals_lines(summary), rule, *notes(summary)], width)
     return "\n".join([rule, lines[0], rule, *lines[1:], rule, *below])
 
 
-def listed(row: Row) -> str:
+def full_label(row: Row) -> str:
     """`layer1.0.conv1 (Conv2d)`: a row by its whole path, where no tree shows it."""
     return f"{row.path} ({row.type})" if row.kind == "module" and row.path else row.path or row.type
 
@@ -123,7 +123,7 @@ def share(part: int, whole: int) -> str:
     return f"{part / whole:.2%}" if part and whole else NOTHING
 
 
-def trainable(row: Row) -> str:
+def format_trainable(row: Row) -> str:
     if not row.params:
         return NOTHING
     return "True" if row.trainable_params == row.params else "Partial" if row.trainable_params else "False"
@@ -145,7 +145,7 @@ CELLS: dict[str, Cell] = {
     "kernel_size": lambda row, _: str(list(row.kernel_size)) if row.kernel_size else NOTHING,
     "groups": lambda row, _: str(row.groups) if row.groups else NOTHING,
     "mult_adds": lambda row, _: number(row.macs),
-    "trainable": lambda row, _: trainable(row),
+    "trainable": lambda row, _: format_trainable(row),
     "calls": lambda row, _: number(row.calls),
     "dtype": lambda row, _: row.dtype or NOTHING,
     "param_bytes": lambda row, _: size(row.param_bytes),
@@ -195,7 +195,7 @@ def cut(text: str, width: int) -> str:
     return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
 
 
-def wrapped(lines: Iterable[str], width: int | None, indent: int = 2) -> list[str]:
+def wrap_lines(lines: Iterable[str], width: int | None, indent: int = 2) -> list[str]:
     """The lines, those wider than `width` broken at spaces and indented from the second part on."""
     if width is None:
         return list(lines)
@@ -210,7 +210,7 @@ def wrapped(lines: Iterable[str], width: int | None, indent: int = 2) -> list[st
 # totals ----------------------------------------------------------------------------------------------------
 
 
-def scaled(count: int) -> str:
+def format_scaled(count: int) -> str:
     """`(G): 15.47`, as torchinfo prints mult-adds."""
     for factor, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M")):
         if count >= factor:
@@ -226,7 +226,7 @@ def totals_lines(summary: Summary) -> list[str]:
         f"Total params: {format_count(totals.params)}",
         f"Trainable params: {format_count(totals.trainable_params)}",
         f"Non-trainable params: {format_count(totals.params - totals.trainable_params)}",
-        f"Total mult-adds{scaled(totals.macs)}",
+        f"Total mult-adds{format_scaled(totals.macs)}",
         f"Input size: {format_bytes(totals.input_bytes)}",
         f"Params size: {format_bytes(totals.param_bytes)}",
         f"Buffers size: {format_bytes(totals.buffer_bytes)}",

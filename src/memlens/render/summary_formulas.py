@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlens.render.summary import mark, notes, shapes, totals_lines, wrapped
+from memlens.render.summary import mark, notes, shapes, totals_lines, wrap_lines
 from memlens.summaries.rows import Row
 from memlens.summaries.summary import Summary
 from memlens.units import format_bytes, format_count
@@ -18,7 +18,7 @@ def to_formulas(summary: Summary, width: int | None = None) -> str:
             name = f"{row.path} ({row.type}){mark(row)}" if row.path else row.type
             blocks.append(f"{name}  {shapes(row.output_shapes)}")
             blocks += (f"  {line}" for line in formula_lines(row))
-    return "\n".join(wrapped([*blocks, "", *totals_lines(summary), *notes(summary)], width, indent=12))
+    return "\n".join(wrap_lines([*blocks, "", *totals_lines(summary), *notes(summary)], width, indent=12))
 
 
 def formula_lines(row: Row) -> list[str]:

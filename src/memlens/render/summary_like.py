@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlens.render.summary import size, wrapped
+from memlens.render.summary import size, wrap_lines
 from memlens.summaries.other_tools import Like
 from memlens.summaries.summary import Summary
 from memlens.units import format_count, format_mib
@@ -23,7 +23,7 @@ def to_like(summary: Summary, tool: str, width: int | None = None) -> str:
         (f"Params size (MB): {like.params_mb:.2f}", f"{format_mib(totals.param_bytes)} parameters"),
         (
             f"Estimated Total Size (MB): {like.total_mb:.2f}",
-            f"{format_mib(together(summary))} all in all, each once",
+            f"{format_mib(total_bytes(summary))} all in all, each once",
         ),
     )
     lines = [
@@ -31,14 +31,14 @@ def to_like(summary: Summary, tool: str, width: int | None = None) -> str:
         "",
         *(f"{theirs:<44}{ours}" for theirs, ours in pairs),
         "",
-        *stopped(like),
+        *stop_notes(like),
         "Gradients, optimizer states and temporaries of a step come on top: memlens predict.",
         "",
     ]
-    return "\n".join([*wrapped(lines, width), *differences(like, width)])
+    return "\n".join([*wrap_lines(lines, width), *differences(like, width)])
 
 
-def stopped(like: Like) -> list[str]:
+def stop_notes(like: Like) -> list[str]:
     if like.stops is None:
         return []
     where = like.stops or "the model"
@@ -49,7 +49,7 @@ def stopped(like: Like) -> list[str]:
     ]
 
 
-def together(summary: Summary) -> int:
+def total_bytes(summary: Summary) -> int:
     """Parameters, buffers, batch and what is kept, where the batch and buffers that are kept count once."""
     totals = summary.totals
     twice = sum(k.bytes for row in summary.rows for k in row.kept if k.what in ("input", "buffer"))
@@ -65,7 +65,7 @@ def differences(like: Like, width: int | None) -> list[str]:
     sums = [sum(getattr(d, name) for d in like.differences) for name in ("counted_bytes", "kept_bytes")]
     lines.append(("sum", size(sums[0]), size(sums[1]), ""))
     widths = [max(len(line[i]) for line in lines) for i in range(3)]
-    return wrapped(
+    return wrap_lines(
         (
             f"{path:<{widths[0]}}  {counted:>{widths[1]}}  {kept:>{widths[2]}}  {why}".rstrip()
             for path, counted, kept, why in lines

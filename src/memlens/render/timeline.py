@@ -12,7 +12,7 @@ from memlens.explanation.over_time import (
     WORDS,
     Axis,
     axis_of,
-    drawn,
+    curves_to_draw,
     figure_of,
     phase_at,
     phases_of,
@@ -55,7 +55,7 @@ def draw(
 
     Of a prediction, which has no times, the axis and the window count events.
     """
-    curves = drawn(trace, figure)
+    curves = curves_to_draw(trace, figure)
     if not curves:
         return f"no {WORDS[figure]} was recorded"
     axis = axis_of(trace) if figure == ALLOCATED else SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from memlens.errors import UsageError
-from memlens.explanation.curves import Curve, shown, unsampled
+from memlens.explanation.curves import Curve, sampled_curves, unsampled_curves
 from memlens.explanation.explain import as_trace
 from memlens.explanation.over_time import ALLOCATED, WORDS, figure_of
 from memlens.explanation.prediction_record import recall
@@ -47,7 +47,9 @@ def read(name: str, trace: Trace, func: str | None) -> dict[str, Any]:
         if func is not None:
             raise UsageError(f"{name} records allocations, no calls of functions", hint="leave --func out")
         return {"file": name, "processes": [], **allocated(trace)}
-    series = shown(trace, figure_of(trace)) or (unsampled(trace) if figure_of(trace) == "rss" else [])
+    series = sampled_curves(trace, figure_of(trace)) or (
+        unsampled_curves(trace) if figure_of(trace) == "rss" else []
+    )
     if not series:
         raise UsageError(f"{name} holds no {WORDS[figure_of(trace)]}")
     return as_row(name, [(curve, peak_of(trace, curve, func)) for curve in series])

@@ -10,14 +10,14 @@ import click
 
 from memlens.cli.output import check_output, print_text
 from memlens.errors import UsageError
-from memlens.explanation.curves import unsampled
+from memlens.explanation.curves import unsampled_curves
 from memlens.explanation.explain import as_trace
 from memlens.explanation.over_time import (
     ALLOCATED,
     SECONDS,
     WORDS,
     axis_of,
-    drawn,
+    curves_to_draw,
     figure_of,
     holds_allocations,
 )
@@ -86,10 +86,10 @@ def command(
 
 def check_curve(name: str, trace: Trace, figure: str, seconds: tuple[float, float] | None) -> None:
     """Refuse to draw nothing."""
-    series = drawn(trace, figure)
+    series = curves_to_draw(trace, figure)
     if not series:
         hint = "--figure allocated" if holds_allocations(trace) else None
-        if figure == "rss" and unsampled(trace):
+        if figure == "rss" and unsampled_curves(trace):
             hint = "it ended before it could be sampled once; memlens peak tells its highest"
         raise UsageError(f"{name} holds no {WORDS[figure]}", hint=hint)
     axis = axis_of(trace) if figure == ALLOCATED else SECONDS

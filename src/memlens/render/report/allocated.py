@@ -33,7 +33,7 @@ def moment(seen: Explanation) -> str:
 def head(seen: Explanation) -> Head:
     """The answer in one sentence, and its figures."""
     if seen.prediction is not None:
-        return _predicted(seen.prediction)
+        return _prediction_head(seen.prediction)
     timeline, trace = seen.timeline, seen.trace
     device = trace.device.name if trace.device else str(trace.metadata.get("command", "the program"))
     peak = format_bytes(timeline.peak_allocated_bytes)
@@ -94,7 +94,7 @@ def _when(seen: Explanation) -> str:
     return f"{when}, in {phase}" if phase else when
 
 
-def _predicted(prediction: Prediction) -> Head:
+def _prediction_head(prediction: Prediction) -> Head:
     peak, device = prediction.peak, prediction.device
     text = verdict(prediction)
     tone = ""
@@ -130,11 +130,11 @@ def sections(seen: Explanation, top: int = TOP) -> list[Section]:
     """The parts in the order they are read."""
     trace, index, when = seen.trace, seen.index, moment(seen)
     prediction = seen.prediction
-    limit = room(prediction) if prediction else None
+    limit = room_bytes(prediction) if prediction else None
     spec, note = charts.allocations(trace, index, when.removeprefix("the "), limit)
     parts: list[Section | None] = [
         Section("course", "Memory over time", [Chart("", spec, note)]) if len(trace.events) > 1 else None,
-        holders(trace, seen.held, when, _outside(seen), top),
+        holders(trace, seen.held, when, _unallocated_bytes(seen), top),
         _steps(seen),
         unused(trace, index, when),
         _failures(seen),
@@ -143,7 +143,7 @@ def sections(seen: Explanation, top: int = TOP) -> list[Section]:
     return [part for part in parts if part is not None]
 
 
-def room(prediction: Prediction) -> int | None:
+def room_bytes(prediction: Prediction) -> int | None:
     """What the card leaves for the allocator; None where no card was asked for.
 
     The curve does not include the CUDA context: compared with the whole card, a process that does not fit
@@ -155,7 +155,7 @@ def room(prediction: Prediction) -> int | None:
     return device.memory_bytes - device.context_bytes[1]
 
 
-def _outside(seen: Explanation) -> dict[Category, int]:
+def _unallocated_bytes(seen: Explanation) -> dict[Category, int]:
     """What a predicted process holds in addition to its allocations: free blocks, the context."""
     timeline, device = seen.timeline, seen.trace.device
     sizes: dict[Category, int] = {}

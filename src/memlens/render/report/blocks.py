@@ -117,7 +117,7 @@ def words(text: str, tip: str = "", colour: str = "") -> Cell:
     return Cell(text, tip=tip if tip != text else "", colour=colour)
 
 
-def ranked(
+def ranked_table(
     title: str, first: str, sums: Iterable[tuple[str, int, int]], top: int, empty: str = "", note: str = ""
 ) -> Table:
     """Who holds how much, the largest first: (name, bytes, allocations). Others are one row: sums close."""

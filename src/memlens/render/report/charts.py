@@ -16,7 +16,7 @@ from memlens.explanation.over_time import (
     STACK,
     Axis,
     Series,
-    course,
+    build_series,
     phases_of,
     pick,
     place_of,
@@ -94,34 +94,34 @@ def allocations(
 
     Event number `index` is marked with its name, and so is `room_bytes`, what the card has for all this.
     """
-    drawn, places = course(trace, POINTS), places_of(trace)
+    series, places = build_series(trace, POINTS), places_of(trace)
     areas: list[Line] = [
-        {"name": category.label, "colour": category.value, "y": list(drawn.categories[category])}
+        {"name": category.label, "colour": category.value, "y": list(series.categories[category])}
         for category in STACK
-        if category in drawn.categories
+        if category in series.categories
     ]
-    lines: list[Line] = [{"name": "allocated", "colour": "ink", "y": list(drawn.allocated)}]
-    if drawn.reserved:
-        lines.append({"name": "reserved", "colour": "ink", "dash": "dot", "y": list(drawn.reserved)})
-    top = max([*drawn.reserved, *drawn.allocated], default=0)
-    spec = _curves(drawn.axis, drawn.places, top, areas, lines)
+    lines: list[Line] = [{"name": "allocated", "colour": "ink", "y": list(series.allocated)}]
+    if series.reserved:
+        lines.append({"name": "reserved", "colour": "ink", "dash": "dot", "y": list(series.reserved)})
+    top = max([*series.reserved, *series.allocated], default=0)
+    spec = _curves(series.axis, series.places, top, areas, lines)
     spec["bands"] = bands(trace, places)
-    spec["phases"] = phase_names(trace, drawn.indices)
+    spec["phases"] = phase_names(trace, series.indices)
     spec["moment"] = {"x": places[index], "text": name} if 0 <= index < len(places) else None
     spec["rules"] = []
     if room_bytes is not None and 0 < room_bytes < 2 * top:
         spec["rules"].append({"y": room_bytes, "text": "the card, less the CUDA context"})
-    return spec, thinned(drawn)
+    return spec, describe_thinning(series)
 
 
-def thinned(drawn: Series) -> str:
+def describe_thinning(series: Series) -> str:
     """A sentence on what the curve leaves out; empty where it has every event."""
-    if not drawn.thinned:
+    if not series.is_thinned:
         return ""
-    kinds, exact = ("allocated and reserved", "Both peaks are") if drawn.reserved else ("it", "The peak is")
+    kinds, exact = ("allocated and reserved", "Both peaks are") if series.reserved else ("it", "The peak is")
     return (
-        f"{format_count(len(drawn.indices))} of {format_count(drawn.events)} events are drawn: in each span "
-        f"the first and last, and the highest and lowest of {kinds}. {exact} exact."
+        f"{format_count(len(series.indices))} of {format_count(series.events)} events are drawn: in each "
+        f"span the first and last, and the highest and lowest of {kinds}. {exact} exact."
     )
 
 
@@ -163,15 +163,17 @@ def processes(trace: Trace, curves: list[Curve], spans: Sequence[Span] = ()) -> 
     ranked = sorted(curves[1:], key=lambda curve: -curve.peak_bytes)
     shown = [curves[0], *ranked[: PROCESSES - 1]]
     areas: list[Line] = [
-        {"name": name_of(curve), "colour": f"p{number % 8}", "y": [curve.at(time) for time in chosen]}
+        {"name": name_of(curve), "colour": f"p{number % 8}", "y": [curve.bytes_at(time) for time in chosen]}
         for number, curve in enumerate(shown)
     ]
     if rest := ranked[PROCESSES - 1 :]:
-        sums = [sum(curve.at(time) for curve in rest) for time in chosen]
+        sums = [sum(curve.bytes_at(time) for curve in rest) for time in chosen]
         areas.append({"name": f"{format_count(len(rest))} more processes", "colour": "unknown", "y": sums})
     lines: list[Line] = []
     if len(curves) > 1:
-        lines.append({"name": "all together", "colour": "ink", "y": [whole.at(time) for time in chosen]})
+        lines.append(
+            {"name": "all together", "colour": "ink", "y": [whole.bytes_at(time) for time in chosen]}
+        )
     spec = _curves(SECONDS, [time - origin for time in chosen], whole.peak_bytes, areas, lines)
     spec["marks"] = [
         {"x": mark.time_us - origin, "text": mark.name} for mark in trace.marks[:MARKS] if mark.time_us

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from memlens.explanation.address_map import SegmentView
 from memlens.explanation.fragmentation import PoolUse, pool_use
-from memlens.explanation.held import named
+from memlens.explanation.held import held_by_name
 from memlens.explanation.modules import UNKNOWN, module_of
 from memlens.model import Alloc, Breakdown, Category, Trace
-from memlens.render.report.blocks import Block, Cell, Section, Table, count, mib, percent, ranked, words
+from memlens.render.report.blocks import Block, Cell, Section, Table, count, mib, percent, ranked_table, words
 from memlens.render.report.strip import strip
 
 TOP = 25
@@ -23,8 +23,10 @@ def holders(
     tables: list[Block] = [categories(held, outside)] if known else []
     for title, first, key, empty in _KEYS:
         if any(key(alloc) for alloc in held.live):
-            sums = named(trace, held, key)
-            tables.append(ranked(title, first, [(name, *row) for name, row in sums.items()], top, empty))
+            sums = held_by_name(trace, held, key)
+            tables.append(
+                ranked_table(title, first, [(name, *row) for name, row in sums.items()], top, empty)
+            )
     return Section("holders", f"Who holds memory at {when}", tables)
 
 

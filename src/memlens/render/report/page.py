@@ -23,19 +23,19 @@ def page_of(trace: Trace, name: str, *, index: int | None = None, top: int = TOP
         head = runs.head(trace)
         sections += runs.sections(trace)
     if seen is not None:
-        head = _joined(allocated.head(seen), head) if sections else allocated.head(seen)
+        head = _join_heads(allocated.head(seen), head) if sections else allocated.head(seen)
         sections = [*allocated.sections(seen, top), *sections]
-    sections += [*_assumed(assumptions), about(trace, name, seen)]
-    return Page(name, head, _renamed(sections))
+    sections += [*_assumption_sections(assumptions), about(trace, name, seen)]
+    return Page(name, head, _with_unique_keys(sections))
 
 
-def _joined(head: Head, run: Head) -> Head:
+def _join_heads(head: Head, run: Head) -> Head:
     """Of a run whose allocations are known: their answer, with the figures of its processes."""
     tone = head.tone or run.tone
     return Head(head.kind, head.headline, tone, [*head.said, *run.said], [*head.facts, *run.facts])
 
 
-def _renamed(sections: list[Section]) -> list[Section]:
+def _with_unique_keys(sections: list[Section]) -> list[Section]:
     """Make keys unique: links lead to them, and a memray capture has sections of both kinds."""
     seen: dict[str, int] = {}
     renamed = []
@@ -47,7 +47,7 @@ def _renamed(sections: list[Section]) -> list[Section]:
     return renamed
 
 
-def _assumed(assumptions: Sequence[Assumption]) -> list[Section]:
+def _assumption_sections(assumptions: Sequence[Assumption]) -> list[Section]:
     if not assumptions:
         return []
     rows = [

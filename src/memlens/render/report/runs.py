@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlens.explanation.curves import Curve, shown, total
+from memlens.explanation.curves import Curve, sampled_curves, total
 from memlens.explanation.over_time import figure_of
 from memlens.explanation.usage import ProcessPeak, Usage, usage
 from memlens.model import FIGURES, Span, Trace
@@ -91,7 +91,7 @@ def _course(trace: Trace) -> Section | None:
     order = sorted(FIGURES, key=lambda figure: figure != asked)
     drawn: list[Block] = []
     for figure in order:
-        curves = shown(trace, figure)
+        curves = sampled_curves(trace, figure)
         if curves and (figure == asked or any(any(curve.bytes) for curve in curves)):
             spec, note = charts.processes(trace, curves, () if drawn else trace.spans)
             drawn.append(Chart(FIGURES[figure][1], spec, note, wide=not drawn))
@@ -100,14 +100,14 @@ def _course(trace: Trace) -> Section | None:
 
 def _at_the_peak(trace: Trace) -> Section | None:
     figure = figure_of(trace)
-    curves = shown(trace, figure)
+    curves = sampled_curves(trace, figure)
     if not curves:
         return None
     when = total(curves).sampled_peak[1]
     origin = min(curve.started_us for curve in curves)
     exits = {(process.pid, process.started_us): process.exit_code for process in trace.processes}
-    rows = sorted(curves, key=lambda curve: -curve.at(when))
-    whole = sum(curve.at(when) for curve in curves)
+    rows = sorted(curves, key=lambda curve: -curve.bytes_at(when))
+    whole = sum(curve.bytes_at(when) for curve in curves)
     table = [_process(curve, when, origin, whole, exits) for curve in rows[:PROCESSES]]
     left = len(rows) - PROCESSES
     note = f"{format_count(left)} more processes are not shown." if left > 0 else ""
@@ -125,7 +125,7 @@ def _process(
     ended = exits.get((curve.pid, curve.started_us))
     return (
         words(charts.name_of(curve)),
-        mib(curve.at(when), whole),
+        mib(curve.bytes_at(when), whole),
         mib(curve.peak_bytes),
         seconds(curve.started_us - origin),
         seconds(curve.ended_us - origin),
