@@ -77,7 +77,7 @@ class Block:
         return self.prev is not None or self.next is not None
 
     def split_off(self, size: int, state: State) -> Block:
-        """Keep the first `size` bytes; the rest becomes a new block of `state` behind this one."""
+        """Keep the first `size` bytes; what remains becomes a new block of `state` after this one."""
         rest = Block(self.address + size, self.size - size, self.segment, self.pool, state)
         rest.prev, rest.next = self, self.next
         if self.next is not None:

@@ -54,7 +54,7 @@ def parse_config(text: str) -> AllocatorConfig:
     values: dict[str, Any] = {}
     notes: list[str] = []
     pairs = _split(text)
-    # the large segment bounds two other keys, wherever it stands in the string
+    # the large segment bounds two other keys, wherever it is in the string
     for key, value in sorted(pairs, key=lambda pair: pair[0] != "large_segment_size_mb"):
         if key in _IGNORED:
             notes.append(f"{key}: {_IGNORED[key]}")

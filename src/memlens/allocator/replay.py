@@ -196,12 +196,12 @@ class _Follower:
 
 
 def _with_rests(allocations: list[Alloc], segments: list[SegmentAlloc], later: list[Event]) -> list[Alloc]:
-    """`allocations`, each with the rest of its block where a later event shows it.
+    """`allocations`, each with the remainder of its block where a later event shows it.
 
     A request is always cut from the front of a free block. So the first one behind a living allocation
     starts where that one's block ends, up to 1 MiB after what it is known to have been given.
     """
-    # the start of a segment ends the reach of what lies before it; small blocks are given no rests
+    # the start of a segment ends the reach of what is before it; small blocks are given no rests
     living: dict[int, Alloc | None] = {segment.address: None for segment in segments}
     living |= {alloc.address or 0: alloc for alloc in allocations}
     starts = sorted(living)

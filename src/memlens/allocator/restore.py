@@ -32,7 +32,7 @@ def restore(
 
     Free neighbours are always merged, so what lies between two allocations is one free block. In the large
     pool no free block is as small as 1 MiB: so small a gap is the rest that an allocation was given whole,
-    and makes its block larger than the recording said. `later` are the segments that the recording took
+    and makes its block larger than the recording shows. `later` are the segments that the recording took
     afterwards, which show how far down the address range of an expandable segment reaches.
     """
     held = sorted(segments, key=lambda segment: segment.address)
@@ -92,7 +92,7 @@ def _restore_expandable(
 
 
 def _is_below(taken: SegmentAlloc, first: SegmentAlloc, held: Sequence[SegmentAlloc]) -> bool:
-    """Whether pages taken later lie right below a pool's lowest range, with nothing in between."""
+    """Whether pages taken later are directly below a pool's lowest range, with nothing in between."""
     same = (taken.stream, taken.small) == (first.stream, first.small) and taken.address < first.address
     return same and not any(taken.address < other.address < first.address for other in held)
 
@@ -104,7 +104,7 @@ def _start(piece: Piece) -> int:
 def _with_rests(
     allocator: CachingAllocator, pool: Pool, allocs: Sequence[Alloc], segment_end: int
 ) -> Iterator[Piece]:
-    """The allocations of a segment, each with the rest that its block was given whole."""
+    """The allocations of a segment, each with the remainder that its block was given."""
     limit = allocator.config.max_split_bytes
     ends = [*(alloc.address or 0 for alloc in allocs[1:]), segment_end]
     for alloc, end in zip(allocs, ends, strict=False):

@@ -48,7 +48,7 @@ def page_bytes(small: bool, config: AllocatorConfig) -> int:
 
 
 def should_split(remaining_bytes: int, size: int, small: bool, config: AllocatorConfig) -> bool:
-    """Whether the rest of a block becomes a free block of its own, or stays with the allocation."""
+    """Whether the remainder of a block becomes a free block of its own, or stays with the allocation."""
     if small or config.expandable_segments:
         return remaining_bytes >= MIN_BLOCK_BYTES
     unlimited = config.max_split_bytes is None or size < config.max_split_bytes
@@ -56,7 +56,7 @@ def should_split(remaining_bytes: int, size: int, small: bool, config: Allocator
 
 
 def _divisions(requested_bytes: int, config: AllocatorConfig) -> int:
-    """The divisions of the power-of-two interval that the request lies in."""
+    """The divisions of the power-of-two interval that contains the request."""
     interval = requested_bytes.bit_length() - MIB.bit_length()
     return config.roundup_power2_divisions[min(max(interval, 0), ROUNDUP_INTERVALS - 1)]
 

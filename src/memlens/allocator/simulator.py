@@ -173,7 +173,7 @@ class CachingAllocator(AllocatorState):
         return index
 
     def _carve(self, pool: Pool, block: Block, size: int) -> None:
-        """Cut `size` off the front of the free `block`, if its rest is worth keeping (alloc_found_block)."""
+        """Cut `size` off the front of a free block if the remainder is worth keeping (alloc_found_block)."""
         remaining, was_split = block.size - size, block.is_split
         blocks = change = 0
         if remaining and rules.should_split(remaining, size, pool.small, self.config):

@@ -40,15 +40,15 @@ class Calibration:
 
     def apply(self, gpu: Gpu) -> Gpu:
         """The catalogue's card with these figures in place of its own."""
-        said = f"as `memlens calibrate` measured it on {self.measured} (torch {self.torch}"
-        said += f", driver {self.driver})" if self.driver else ")"
-        note = f"{gpu.note}; {said}" if gpu.note else said
+        source = f"as `memlens calibrate` measured it on {self.measured} (torch {self.torch}"
+        source += f", driver {self.driver})" if self.driver else ")"
+        note = f"{gpu.note}; {source}" if gpu.note else source
         return replace(
             gpu,
             memory_bytes=self.memory_bytes,
             cublas_workspace_bytes=self.cublas_workspace_bytes,
             context_bytes=self.context_bytes or gpu.context_bytes,
-            context_source=said if self.context_bytes else gpu.context_source,
+            context_source=source if self.context_bytes else gpu.context_source,
             verified=True,
             note=note,
         )

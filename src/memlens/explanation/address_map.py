@@ -15,7 +15,7 @@ __all__ = ["SegmentView", "layout"]
 def layout(trace: Trace, index: int) -> list[SegmentView]:
     """The segments after event number `index` with the blocks in them, by address; none without addresses.
 
-    Pages of an expandable segment that lie side by side are one segment here.
+    Pages of an expandable segment that are next to each other are one segment here.
 
     >>> from memlens.allocator import replay
     >>> placed = replay(Trace("predicted", [Alloc(1, 4 << 20), Alloc(2, 1 << 10)]))

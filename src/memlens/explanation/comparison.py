@@ -220,8 +220,8 @@ def reason_of(
         return ""
     if a_bytes is None or b_bytes is None:
         where = "A" if b_bytes is None else "B"
-        if kind == "category" and (said := _missing_category_reason(key, traces["AB".index(where) ^ 1])):
-            return said
+        if kind == "category" and (reason := _missing_category_reason(key, traces["AB".index(where) ^ 1])):
+            return reason
         return f"only in {where}"
     if a_count == b_count:
         ratio = b_bytes / a_bytes
@@ -234,8 +234,8 @@ def reason_of(
 
 def _missing_category_reason(category: str, other: Trace) -> str:
     """A record that cannot tell categories apart is no proof that there was none."""
-    told = {event.category for event in other.events if isinstance(event, Alloc)}
-    if told <= {Category.UNKNOWN}:
+    categories = {event.category for event in other.events if isinstance(event, Alloc)}
+    if categories <= {Category.UNKNOWN}:
         return "the other record does not say what allocations are for"
     if category == Category.UNKNOWN.value:
         return "the other record says what each is for"

@@ -14,7 +14,7 @@ from memlens.model.events import Sample
 if TYPE_CHECKING:
     from memlens.model.trace import Trace
 
-TELLING_BYTES = 16 << 20  # an interpreter's own modules, imported again by nobody, are copied too
+TELLING_BYTES = 16 << 20  # an interpreter's own modules, never imported again, are copied too
 TELLING_SHARE = 0.1  # of what they and their parent hold
 
 

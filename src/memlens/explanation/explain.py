@@ -79,7 +79,7 @@ class Explanation:
 
     @cached_property
     def pools(self) -> tuple[PoolUse, ...]:
-        """What the allocator holds and nobody uses: at the end of a recording, or at the moment asked for."""
+        """What the allocator holds unused: at the end of a recording, or at the moment asked for."""
         if self.checked is None:
             return tuple(pool_use(layout(self.trace, self.index)))
         if self.is_peak:
@@ -96,7 +96,7 @@ class Explanation:
 
     @property
     def first_event(self) -> int:
-        """The number of the first recorded event; those before it stand for what was there already."""
+        """The number of the first recorded event; those before it represent what was there already."""
         start: int = self.trace.metadata.get("baseline_events", 0)
         return start
 
@@ -214,8 +214,8 @@ def lines(trace: Trace, held: Breakdown) -> tuple[LineUse, ...]:
     start = trace.metadata.get("baseline_events", 0)
 
     def key(alloc: Alloc) -> str:
-        beside = "" if alloc.id < start else alloc.site.operator or "no stack recorded"
-        return alloc.site.where or beside
+        operator = "" if alloc.id < start else alloc.site.operator or "no stack recorded"
+        return alloc.site.where or operator
 
     return tuple(LineUse(line, *use) for line, use in largest_first(held_by_name(trace, held, key)))
 

@@ -1,4 +1,4 @@
-"""What the allocator holds and nobody uses: by pool, and how much of it could go back."""
+"""What the allocator holds unused: by pool, and how much of it could go back."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from memlens.model.events import Alloc
 from memlens.model.site import Site
 from memlens.model.trace import Trace
 
-LEAST = 3  # times that a place comes before anything is said to grow
+LEAST = 3  # times that a place must come before growth is reported
 SPAN = 0.25  # of a recording that a loop must last, to be the one that its program is about
 MODULE_CALL = "_call_impl"  # through which torch.nn.Module runs every forward
 LINES = 5  # that grew most
@@ -27,7 +27,7 @@ class Growth:
     """`allocated_bytes` each time that `mark` came; `lines` are (name, bytes a step) of what grew most.
 
     `inferred`: nothing in the recording names its steps; `mark` is the line to which its outermost loop
-    came back. The first time is left out of what is said a step: it often comes before optimizer state and
+    came back. The first time is left out of the figures for a step: it often comes before optimizer state and
     workspaces exist.
     """
 

@@ -102,7 +102,7 @@ def _forwards_in(file: str) -> tuple[tuple[int, int, str], ...]:
     The name comes from a recording: whatever is no ordinary file of Python source is left alone.
     """
     try:
-        # a relative path is one of another directory; a pipe would wait for ever
+        # a relative path is one of another directory; a pipe would wait forever
         if not (os.path.isabs(file) and file.endswith(".py") and os.path.isfile(file)):
             return ()
         if os.path.getsize(file) > _LARGEST_SOURCE_BYTES:

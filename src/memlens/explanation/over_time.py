@@ -24,10 +24,10 @@ from memlens.model.events import Alloc, Free, Mark, OutOfMemory, Sample
 if TYPE_CHECKING:
     from memlens.model.trace import Trace
 
-ALLOCATED = "allocated"  # the figure of traces of allocations, beside FIGURES
+ALLOCATED = "allocated"  # the figure of traces of allocations, in addition to FIGURES
 WORDS = {**{figure: words for figure, (_, words) in FIGURES.items()}, ALLOCATED: "allocated memory"}
 
-# what lives longest lies lowest, so that what comes and goes is seen on top of what stays
+# what lives longest is lowest, so that what comes and goes is seen on top of what stays
 STACK = (
     Category.UNKNOWN,
     Category.PARAMETER,
@@ -44,7 +44,7 @@ STACK = (
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What stands along the bottom of a drawing; `per_unit` places make one unit."""
+    """The horizontal axis of a drawing; `per_unit` places make one unit."""
 
     unit: str
     per_unit: int
@@ -81,7 +81,7 @@ def axis_of(trace: Trace) -> Axis:
 
 
 def places_of(trace: Trace) -> array[int]:
-    """Where each event stands along the axis, never before the one in front of it."""
+    """Where each event is along the axis, never before the one in front of it."""
     if axis_of(trace) is EVENTS:
         return array("q", range(len(trace.events)))
     return array("q", accumulate((event.time_us for event in trace.events), max))
@@ -100,7 +100,7 @@ def phase_at(trace: Trace, index: int) -> str:
 
 
 def place_of(mark: Mark, places: Sequence[int]) -> int:
-    """Where a mark stands: with the first event it holds for."""
+    """Where a mark is drawn: with the first event it holds for."""
     return places[min(mark.index, len(places) - 1)] if places else 0
 
 
@@ -109,7 +109,7 @@ def build_series(trace: Trace, most: int = 4000, window: tuple[int, int] | None 
 
     Of more events than that, each span of the axis keeps its first and last and the highest and lowest of
     allocated and of reserved: a peak is never left out. `window` is in places, both ends included. Of the
-    events that stand for what was there before a recording only the last is a moment.
+    events that represent what was there before a recording only the last is a moment.
     """
     timeline, places = trace.timeline(), places_of(trace)
     start, end = first_moment(trace), len(places)
@@ -118,7 +118,7 @@ def build_series(trace: Trace, most: int = 4000, window: tuple[int, int] | None 
     curves = [series for series in (timeline.allocated, timeline.reserved) if series]
     if end - start <= most:
         indices = array("q", range(start, end))
-    else:  # what is seen at once, and what is seen where many events lie in a short time
+    else:  # what is seen at once, and what is seen where many events come in a short time
         along = set(pick(places, curves, most // 2, start, end))
         indices = array("q", sorted(along.union(pick(range(end), curves, most // 2, start, end))))
     return Series(
@@ -191,7 +191,7 @@ def holds_allocations(trace: Trace) -> bool:
 
 
 def figure_of(trace: Trace) -> str:
-    """What to draw of a trace where nobody says: what the recording was for, or its allocations."""
+    """What to draw of a trace if no figure is asked for: what the recording was for, or its allocations."""
     if (
         not is_sampled(trace)
         and not trace.processes
@@ -205,7 +205,7 @@ def figure_of(trace: Trace) -> str:
 def curves_to_draw(trace: Trace, figure: str) -> list[Curve]:
     """The curves to draw: of processes as in `shown`, or allocated and, where it is known, reserved.
 
-    The places of allocations stand along `axis_of(trace)`, in microseconds or as numbers of events.
+    The places of allocations are along `axis_of(trace)`, in microseconds or as numbers of events.
 
     >>> from memlens.model import Alloc, Trace
     >>> (curve,) = curves_to_draw(Trace("predicted", [Alloc(1, 512)]), "allocated")
@@ -225,6 +225,6 @@ def curves_to_draw(trace: Trace, figure: str) -> list[Curve]:
 
 
 def first_moment(trace: Trace) -> int:
-    """The event that a drawing begins with: the last of those that stand for what was there before."""
+    """The event that a drawing begins with: the last of those that represent what was there before."""
     begun = trace.metadata.get("baseline_events", 0)
     return max(begun - 1, 0) if isinstance(begun, int) else 0

@@ -12,7 +12,7 @@ from memlens.model import Trace
 
 
 class ScenarioRecord(msgspec.Struct):
-    """What every scenario says; that of a script leaves the rest out."""
+    """What every scenario has; that of a script has no more."""
 
     mode: str
     precision: str | None
@@ -21,7 +21,7 @@ class ScenarioRecord(msgspec.Struct):
 
 
 class LoopRecord(ScenarioRecord):
-    """What the scenario of a model says besides."""
+    """What the scenario of a model has in addition."""
 
     batch_size: int
     inputs: list[str]
@@ -66,5 +66,5 @@ def recall(trace: Trace) -> Prediction | None:
             msgspec.convert(kept.scenario, LoopRecord)
     except msgspec.ValidationError:
         return None
-    said = {name: getattr(kept, name) for name in PredictionRecord.__struct_fields__ if name != "cards"}
-    return replace(build_prediction(trace, **said), cards=kept.cards)
+    values = {name: getattr(kept, name) for name in PredictionRecord.__struct_fields__ if name != "cards"}
+    return replace(build_prediction(trace, **values), cards=kept.cards)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """How far the peak may lie below (`low_bytes`, negative) and above (`high_bytes`) what is shown."""
+    """How far the peak may be below (`low_bytes`, negative) and above (`high_bytes`) what is shown."""
 
     what: str
     why: str

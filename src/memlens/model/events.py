@@ -2,7 +2,7 @@
 
 The events are slotted and mutable: a frozen one costs four times as much to make, and a 70-billion-parameter
 step makes a hundred thousand. The producers may still change an event while the run goes on (a tensor
-turns out to be a gradient); once the trace is handed out, nobody does.
+turns out to be a gradient); once the trace is returned, its events stay as they are.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What PyTorch's allocator holds, by use, beside what the driver says.
+    """What PyTorch's allocator holds, by use, next to what the driver reports.
 
     `unseen_bytes` are allocated and belong to no tensor that Python or autograd can reach (buckets and
     scratch of C++ code). `used_bytes` is the driver's figure for the whole card, `process_bytes` for this

@@ -1,4 +1,4 @@
-"""A request for memory that failed: the numbers, who held the rest, and what would help."""
+"""A request for memory that failed: the numbers, who held memory, and what would help."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Failure:
     gap: Gap | None = None
     advice: tuple[OomHint, ...] = ()
     record: str = ""
-    unsaved: str = ""  # why there is no record, or why it lies elsewhere
+    unsaved: str = ""  # why there is no record, or why it is elsewhere
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON types, schema `memlens.oom/1`."""

@@ -15,8 +15,8 @@ class Provenance(TypedDict, total=False):
     for (a key of FIGURES), sampled every `interval_s` seconds, `include_children` if all processes count;
     how it ended (`exit_code`, negative for a signal), why there is no GPU figure (`gpu`), the most that one
     process held (`largest_process_bytes`), Python's own peaks by pid (`python_peaks`), the `lines` and
-    `top_lines` it told. Of a memray capture: `allocations` and `peak_allocated_bytes`. Of a prediction:
-    `prediction`, what the trace cannot say (explanation/prediction_record.py).
+    `top_lines` it was started with. Of a memray capture: `allocations` and `peak_allocated_bytes`. Of a
+    prediction: `prediction`, what the trace cannot say (explanation/prediction_record.py).
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""The records that lie in a directory, as `list`, `plot`, `peak`, `rm` and `clean` number them."""
+"""The records in a directory, as `list`, `plot`, `peak`, `rm` and `clean` number them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def free_name(folder: Path = Path(), now: time.struct_time | None = None) -> Pat
 
 
 def records(folder: Path = Path()) -> list[Path]:
-    """The records with default names, oldest first; others are named by whoever wants them."""
+    """The records with default names, oldest first; those with other names are not listed."""
     paths = [path for path in folder.iterdir() if _DEFAULT_NAME.match(path.name)]
     return sorted(paths, key=lambda path: (stamp(path), path.name))
 

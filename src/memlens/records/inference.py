@@ -38,7 +38,7 @@ RULES = (
 _CALL = re.compile(r"torch/nn/modules/module\.py:_call_impl$|:forward$")
 
 
-class _Told(NamedTuple):
+class _StackReading(NamedTuple):
     """What a stack says: a category or None, and whether it is inside a forward or a backward pass."""
 
     category: Category | None
@@ -48,7 +48,7 @@ class _Told(NamedTuple):
 
 def infer_categories(events: list[Event]) -> None:
     """Give every allocation of unknown category the one that its stack and its life tell."""
-    told: dict[int, _Told] = {}
+    readings: dict[int, _StackReading] = {}
     forward: dict[int, Alloc] = {}  # alive, from the forward pass that runs or ran last
     backward: dict[int, Alloc] = {}
     for event in events:
@@ -57,7 +57,7 @@ def infer_categories(events: list[Event]) -> None:
                 if event.id in living:
                     living.pop(event.id).category = Category.TEMPORARY
         elif isinstance(event, Alloc) and event.site.frames:
-            says = told.get(id(event.site)) or told.setdefault(id(event.site), _read(event.site))
+            says = readings.get(id(event.site)) or readings.setdefault(id(event.site), _read(event.site))
             if event.category is not Category.UNKNOWN:
                 continue
             if says.category is not None:
@@ -80,8 +80,8 @@ def _settle(living: dict[int, Alloc], category: Category) -> None:
     living.clear()
 
 
-def _read(site: Site) -> _Told:
+def _read(site: Site) -> _StackReading:
     names = [f"{frame.file}:{frame.function}".replace("\\", "/") for frame in site.frames]
     rule = next((rule for rule in RULES if any(rule.pattern.search(name) for name in names)), None)
     forward = not site.backward and any(_CALL.search(name) for name in names)
-    return _Told(rule.category if rule else None, forward, site.backward)
+    return _StackReading(rule.category if rule else None, forward, site.backward)

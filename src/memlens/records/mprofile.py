@@ -109,7 +109,7 @@ class Writer:
         self._write(f"CMDLINE {head.metadata.get('command', '')}\n")
 
     def add(self, *items: Any) -> None:
-        """Append samples and spans; the rest of a trace has no place in this format."""
+        """Append samples and spans; the remainder of a trace has no place in this format."""
         for process in items:
             if isinstance(process, Process) and self._program is None:
                 self._program = process.pid

@@ -1,6 +1,6 @@
 """Pickles that hold plain data, read without running anything in them.
 
-A pickle is a program. Two guards stand before it: a scan that knows every opcode's length and admits only
+A pickle is a program. Two guards protect against it: a scan that knows every opcode's length and admits only
 those that make numbers, text, lists, tuples and dicts, with bounds that the file itself must pay for; and
 an unpickler that finds no class. The scan costs some 0.1 us an opcode.
 """

@@ -202,13 +202,13 @@ def _size_note(alloc: Alloc) -> dict[str, int]:
 
 def note(category: Category, site: Site) -> str:
     """What a snapshot has no field for, as text: `memlens category=activations module=layers.3`."""
-    told = site_of(site.frames)
+    derived = site_of(site.frames)
     known = {
         "category": "" if category is Category.UNKNOWN else category.value,
         "module": site.module,
         "type": site.module_type,
-        "operator": site.operator if site.operator != told.operator else "",
-        "backward": "1" if site.backward and not told.backward else "",
+        "operator": site.operator if site.operator != derived.operator else "",
+        "backward": "1" if site.backward and not derived.backward else "",
     }
     words = " ".join(
         f"{key}={value}" for key, value in known.items() if value or (key == "module" and value == "")

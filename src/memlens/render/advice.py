@@ -78,9 +78,9 @@ def ranking(rows: list[Advised], memory_bytes: int) -> Table:
     table.columns[2].no_wrap = True
     table.add_row(*(Text(head, style="dim") for head in ("  saves", "needs", "", "with")))
     for row in rows:
-        said = Text(row.what) + Text(f"\n{row.cost}" if row.cost else "", style="dim")
+        what = Text(row.what) + Text(f"\n{row.cost}" if row.cost else "", style="dim")
         saved, needs = format_bytes(row.saves_bytes), format_bytes(row.process_bytes)
-        table.add_row(f"  {saved}", needs, verdict(row, memory_bytes), said)
+        table.add_row(f"  {saved}", needs, verdict(row, memory_bytes), what)
     return table
 
 

@@ -67,25 +67,25 @@ def columns_of(table: LineTable) -> list[tuple[str, Cell, Say]]:
 
 def notes(table: LineTable) -> list[str]:
     """What the reader should know about the figures; nothing where they are plain."""
-    said = []
+    lines = []
     if table.children:
-        said.append(
+        lines.append(
             f"In {table.children} child processes: occurrences and increments are sums, usage and peaks the "
             "largest of one."
             if table.children > 1
             else "In a child process."
         )
     if not table.peaks_are_exact:
-        said.append("Peaks are the highest of the samples taken: at least that much.")
+        lines.append("Peaks are the highest of the samples taken: at least that much.")
     if table.lines_read < table.lines_run:
-        said.append(
+        lines.append(
             f"Memory was read after {table.lines_read:,} of {table.lines_run:,} lines; the others ran within "
             "10 us of a reading, where lines had changed nothing before."
         )
     if table.gpu_note:
-        said.append(f"GPU: n/a: {table.gpu_note}.")
-    said += left_behind(table)
-    return [*said, ""] if said else []
+        lines.append(f"GPU: n/a: {table.gpu_note}.")
+    lines += left_behind(table)
+    return [*lines, ""] if lines else []
 
 
 def left_behind(table: LineTable) -> list[str]:
@@ -117,9 +117,9 @@ def html(table: LineTable, *, precision: int = 1) -> str:
         source = f'<code style="white-space:pre">{escape(row.source)}</code>'
         body.append(f'<tr>{numbers}<td style="text-align:left;{bar}">{source}</td></tr>')
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
-    said = "".join(f"<p>{escape(note)}</p>" for note in notes(table) if note)
+    paragraphs = "".join(f"<p>{escape(note)}</p>" for note in notes(table) if note)
     caption = f"{escape(table.function)} ({escape(table.file)}:{table.first_line})"
     return (
         f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(body)}</tbody></table>{said}"
+        f"<tbody>{''.join(body)}</tbody></table>{paragraphs}"
     )

@@ -74,8 +74,8 @@ def allocations(
             title = title or subject(trace)
         for kind, sizes, dash in (("allocated", series.allocated, "-"), ("reserved", series.reserved, ":")):
             if sizes:
-                said = kind if single else f"{name}, {kind}"
-                label = f"{said} (peak {format_bytes(max(sizes))})"
+                whose = kind if single else f"{name}, {kind}"
+                label = f"{whose} (peak {format_bytes(max(sizes))})"
                 style = {"color": colour, "linestyle": dash, "linewidth": 1.2, "drawstyle": "steps-post"}
                 axes.plot(xs, [size / MIB for size in sizes], label=label, **style)
         if slope:

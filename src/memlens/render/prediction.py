@@ -87,27 +87,27 @@ def headline(prediction: Prediction) -> Text:
 
 def subtitle(prediction: Prediction) -> Text:
     """What was predicted, so that a printed page explains itself."""
-    said = prediction.scenario
-    if said["mode"] == "script":
-        steps = f"{said['steps']} step{'' if said['steps'] == 1 else 's'} of the script"
-        parts = [prediction.target, steps, said["precision"], said["optimizer"]]
+    scenario = prediction.scenario
+    if scenario["mode"] == "script":
+        steps = f"{scenario['steps']} step{'' if scenario['steps'] == 1 else 's'} of the script"
+        parts = [prediction.target, steps, scenario["precision"], scenario["optimizer"]]
         return Text(", ".join(part for part in parts if part), style="dim")
     parts = [
         prediction.target,
-        "training" if said["mode"] == "train" else "inference",
-        f"batch {said['batch_size']} of {' and '.join(said['inputs'])}",
-        said["precision"],
+        "training" if scenario["mode"] == "train" else "inference",
+        f"batch {scenario['batch_size']} of {' and '.join(scenario['inputs'])}",
+        scenario["precision"],
     ]
-    if said["mode"] == "train":
-        arguments = " ".join(f"{k}={v}" for k, v in said["optimizer_arguments"].items())
-        parts.append(f"{said['optimizer']} {arguments}".strip())
-    if new := said.get("new_tokens"):
-        parts.append(f"{new} new token{'' if new == 1 else 's'} ({said['cache']} cache)")
-    if said["accumulate"] > 1:
-        parts.append(f"{said['accumulate']} batches a step")
-    if said["grad_checkpointing"]:
+    if scenario["mode"] == "train":
+        arguments = " ".join(f"{k}={v}" for k, v in scenario["optimizer_arguments"].items())
+        parts.append(f"{scenario['optimizer']} {arguments}".strip())
+    if new := scenario.get("new_tokens"):
+        parts.append(f"{new} new token{'' if new == 1 else 's'} ({scenario['cache']} cache)")
+    if scenario["accumulate"] > 1:
+        parts.append(f"{scenario['accumulate']} batches a step")
+    if scenario["grad_checkpointing"]:
         parts.append("gradient checkpointing")
-    if setting := said.get("alloc_conf"):
+    if setting := scenario.get("alloc_conf"):
         parts.append(setting)
     return Text(", ".join(parts), style="dim")
 
@@ -267,8 +267,8 @@ def assumptions(prediction: Prediction) -> Table:
     table.add_column(overflow="fold", ratio=1)
     table.add_column(justify="right", no_wrap=True)
     for assumption in prediction.assumptions:
-        said = Text(f"{assumption.what}: ") + Text(assumption.why, style="dim")
-        table.add_row("", said, format_range(assumption))
+        what = Text(f"{assumption.what}: ") + Text(assumption.why, style="dim")
+        table.add_row("", what, format_range(assumption))
     return table
 
 

@@ -94,14 +94,14 @@ def _area(curves: list[Curve], window: Window, height: int, figure: str, margin:
     """The program solid, its children shaded on top of it; or allocated, and what is reserved besides."""
     own = _columns(curves[0], window)
     if len(curves) == 1:
-        every, said = own, ""
+        every, legend = own, ""
     elif figure == ALLOCATED:
-        every, said = list(map(max, own, _columns(curves[1], window))), " █ and reserved, unused ░"
+        every, legend = list(map(max, own, _columns(curves[1], window))), " █ and reserved, unused ░"
     else:
-        every, said = _columns(total(curves), window), ", program █ and children ░"
+        every, legend = _columns(total(curves), window), ", program █ and children ░"
     program, whole = own, every
     top = max(whole) or 1
-    yield f"{WORDS[figure]}{said}"
+    yield f"{WORDS[figure]}{legend}"
     for row in range(height, 0, -1):
         label = format_bytes(top * row / height, precision=1) if row in (height, (height + 1) // 2) else ""
         cells = "".join(cell(own, every, top, row, height) for own, every in zip(program, whole, strict=True))

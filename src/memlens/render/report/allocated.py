@@ -75,12 +75,12 @@ def _facts(seen: Explanation) -> list[Fact]:
         facts.append(Fact("reserved at its peak", format_bytes(timeline.peak_reserved_bytes)))
     if timeline.allocated:
         facts.append(Fact("allocated at the end", format_bytes(timeline.allocated[-1])))
-    said = (
+    note = (
         f"from the middle of a run: {format_bytes(timeline.allocated[start - 1])} were there already"
         if start
         else ""
     )
-    facts.append(Fact("events", format_count(len(trace.events) - start), said))
+    facts.append(Fact("events", format_count(len(trace.events) - start), note))
     return facts
 
 
@@ -116,12 +116,12 @@ def _prediction_head(prediction: Prediction) -> Head:
         peak.operator,
         place(peak.line).text,
     ]
-    said = ["The peak is in " + ", ".join(part for part in where if part) + "."] if any(where) else []
+    sentences = ["The peak is in " + ", ".join(part for part in where if part) + "."] if any(where) else []
     return Head(
         "predicted, nothing was run",
         text[0].upper() + text[1:],
         tone,
-        [f"{subtitle(prediction).plain}.", *said],
+        [f"{subtitle(prediction).plain}.", *sentences],
         facts,
     )
 
@@ -207,9 +207,9 @@ def _steps(seen: Explanation) -> Section | None:
 
 def _failures(seen: Explanation) -> Section | None:
     """Why it ran out."""
-    told = [Prose(cause.text(), "bad") for cause in seen.causes]
-    if not told:
-        told = [
+    failures = [Prose(cause.text(), "bad") for cause in seen.causes]
+    if not failures:
+        failures = [
             Prose(
                 f"A request of {format_bytes(event.bytes)} failed with {format_bytes(event.free_bytes)} left "
                 f"on the device{f' at {event.site.where}' if event.site.where else ''}.",
@@ -218,7 +218,7 @@ def _failures(seen: Explanation) -> Section | None:
             for event in seen.trace.events
             if isinstance(event, OutOfMemory)
         ][-3:]
-    return Section("failures", "Why it ran out of memory", told) if told else None
+    return Section("failures", "Why it ran out of memory", failures) if failures else None
 
 
 def _cards(prediction: Prediction) -> Section | None:

@@ -85,14 +85,14 @@ SAMPLED = (
 
 def about(trace: Trace, name: str, seen: Explanation | None) -> Section:
     """What the figures are, and what they are not."""
-    said, made = [], f"Made from {name} by memlens {__version__}"
+    texts, made = [], f"Made from {name} by memlens {__version__}"
     if seen is not None:
         placed = any(isinstance(event, SegmentAlloc) for event in trace.events)
-        said.append(PREDICTED if trace.origin == "predicted" else ALLOCATOR if placed else MEMRAY)
+        texts.append(PREDICTED if trace.origin == "predicted" else ALLOCATOR if placed else MEMRAY)
         if seen.prediction is not None:
             by, torch = seen.prediction.memlens, seen.prediction.torch
             made = f"Predicted by memlens {by} with torch {torch}. {made}"
     if trace.processes:
-        said.append(SAMPLED)
-    said += ["MiB is 2^20 bytes, GiB is 2^30.", f"{made}. This page is one file and loads nothing."]
-    return Section("about", "What these figures are", [Prose(text) for text in said])
+        texts.append(SAMPLED)
+    texts += ["MiB is 2^20 bytes, GiB is 2^30.", f"{made}. This page is one file and loads nothing."]
+    return Section("about", "What these figures are", [Prose(text) for text in texts])

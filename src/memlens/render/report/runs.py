@@ -57,10 +57,10 @@ def _ending(run: Usage) -> str:
 
 def _facts(run: Usage) -> list[Fact]:
     facts = []
-    for figure, (_, said) in FIGURES.items():
+    for figure, (_, meaning) in FIGURES.items():
         own = run.program.get(figure)
         if own is not None and (own.bytes or figure != "swap"):
-            facts.append(Fact(said, format_bytes(own.bytes), _note(own, run, figure)))
+            facts.append(Fact(meaning, format_bytes(own.bytes), _note(own, run, figure)))
     if run.gpu_note:
         facts.append(Fact(FIGURES["gpu"][1], "n/a", run.gpu_note))
     if run.largest_process_bytes:
@@ -175,9 +175,9 @@ def _line_table(table: LineTable) -> Table:
         times = count(row.occurrences) if row.occurrences else words("")
         rows.append((count(row.line), *ran, times, *more, Cell(row.source, share=share)))
     titles = ("#line", "#usage", "#increment", "#times", *(f"#{title.lower()}" for title, _, _ in extra))
-    said = " ".join(note for note in notes(table) if note)
+    remarks = " ".join(note for note in notes(table) if note)
     title = f"{table.function}, {table.file}:{table.first_line} (MiB)"
-    return Table(title, (*titles, "source"), rows, said, wide=True, code=True)
+    return Table(title, (*titles, "source"), rows, remarks, wide=True, code=True)
 
 
 def _mib(size: int | None) -> Cell:
