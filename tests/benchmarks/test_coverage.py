@@ -27,34 +27,34 @@ import json, sys
 import torch
 from benchmarks.coverage import __main__ as bench
 from benchmarks.coverage import operators
-from memlens.simulation.rules.registry import OPERATORS
+from memlens.simulation.rules.registry import OPERATORS, Replacement
 
 bench.warm_up()
 names = sys.argv[1].split()
 cases = {c.name: c for c in operators.cases(4) if c.name in names and not c.variant}
 rows = [bench.run(case, 60).to_dict() for case in cases.values()]
 
-def hidden(sim, args, kwargs):
+def hidden(cuda, args, kwargs):
     return torch.empty_like(args[0])
 
-def strided(sim, args, kwargs):
+def strided(cuda, args, kwargs):
     out = torch.empty((*args[0].shape, 2), device="meta")[..., 0]
-    sim.adopt(out, "exp")
+    cuda.sim.adopt(out, "exp")
     return out
 
-def hungry(sim, args, kwargs):
+def hungry(cuda, args, kwargs):
     out, more = torch.empty_like(args[0]), torch.empty((*args[0].shape, 4), device="meta")
-    sim.adopt(more, "exp")
-    sim.adopt(out, "exp")
+    cuda.sim.adopt(more, "exp")
+    cuda.sim.adopt(out, "exp")
     return out
 
-def stuck(sim, args, kwargs):
+def stuck(cuda, args, kwargs):
     while True:
         pass
 
 broken = {}
 for rule in (hidden, strided, hungry, stuck):
-    OPERATORS[torch.ops.aten.exp.default] = rule
+    OPERATORS[torch.ops.aten.exp.default] = Replacement(rule, False)
     broken[rule.__name__] = bench.run(cases["exp"], 2).to_dict()
 print(json.dumps({"rows": rows, "broken": broken}))
 """

@@ -40,7 +40,7 @@ def simulate(
     alloc_conf: str | None = None,
     raise_oom: bool = False,
     automatic_phases: bool = True,
-) -> Simulating:
+) -> contextlib.AbstractContextManager[Simulation]:
     """Run PyTorch code on a GPU that is not there.
 
     Inside, `device="cuda"` works as on a machine with that card, and `torch.cuda.memory_allocated()` and its

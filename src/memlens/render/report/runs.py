@@ -36,7 +36,7 @@ def head(trace: Trace) -> Head:
     name = run.command or "the program"
     if whole is None:
         return Head("measured", f"{name} ended before it could be sampled once", "warn", (), ())
-    headline = f"ProcessPeak of {format_bytes(whole.bytes)}"
+    headline = f"Peak of {format_bytes(whole.bytes)}"
     if whole.time_us is not None:
         headline += f" after {whole.time_us / 1e6:,.2f} s"
     children = len(run.processes) - 1
