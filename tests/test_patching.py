@@ -15,13 +15,16 @@ from types import FrameType
 from typing import Any
 
 import pytest
-import torch
-from torch.nn.modules import module as module_hooks
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-import memlens
-from memlens.patching import Patches, replaced
-from memlens.simulation import context
+torch = pytest.importorskip("torch")
+from torch.nn.modules import module as module_hooks  # noqa: E402
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks  # noqa: E402
+
+import memlens  # noqa: E402
+from memlens.patching import Patches, replaced  # noqa: E402
+from memlens.simulation import context  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 OWNERS = (torch, torch.cuda, torch.cuda.memory, torch.Tensor, os, subprocess, sys, builtins, threading.Thread)
 # CPython looks for signals where a function begins, at calls and at jumps backwards, so never at these

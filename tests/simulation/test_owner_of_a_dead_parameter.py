@@ -1,10 +1,16 @@
 """Which module a tensor is a parameter of."""
 
-import torch
-from torch import nn
+from __future__ import annotations
 
-from memlens.model import NOWHERE
-from memlens.simulation.core.attribution import Attribution
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from memlens.model import NOWHERE  # noqa: E402
+from memlens.simulation.core.attribution import Attribution  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 
 def test_a_dead_parameters_id_names_no_other_tensor() -> None:
