@@ -73,22 +73,55 @@ def test_state_follows_the_parameters_dtype() -> None:
     assert _state_bytes("Adam", torch.bfloat16) == 4 * MIB
 
 
-def test_lbfgs_keeps_its_history() -> None:
-    """Direction, last gradient and a pair per step: flat copies of all parameters."""
-    with memlens.simulate(gpu="A100 40GB"):
-        layer = nn.Linear(1024, 1024, bias=False).cuda()
-        optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=2)
-        x = torch.empty(8, 1024, device="cuda")
+def _lbfgs(steps: int, **options) -> tuple[int, memlens.Trace]:
+    """Pairs of 4 MiB vectors that L-BFGS holds after some steps, and the record."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        weight = nn.Parameter(torch.empty(1024, 1024, device="cuda"))
+        optimizer = torch.optim.LBFGS([weight], **options)
 
         def closure():
             optimizer.zero_grad()
-            loss = layer(x).pow(2).sum()
+            loss = weight.pow(4).sum()
             loss.backward()
             return loss
 
-        start = torch.cuda.memory_allocated()
+        for _ in range(steps):
+            optimizer.step(closure)
+        state = optimizer.state[weight]
+        assert len(state["old_dirs"]) == len(state["old_stps"])
+        return len(state["old_dirs"]), sim.trace
+
+
+def test_lbfgs_keeps_a_pair_for_each_iteration() -> None:
+    """Three steps of 20 iterations: 59 pairs, 472 MiB, and at least none of them."""
+    pairs, trace = _lbfgs(3, history_size=100)
+    assert pairs == 59
+    (assumption,) = [item for item in trace.assumptions if "L-BFGS" in item.what]
+    assert (assumption.low_bytes, assumption.high_bytes) == (-472 * MIB, 0)
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_fills_its_history_and_no_more(search) -> None:
+    """Of 60 iterations only the last ten pairs are kept, with a line search as well."""
+    pairs, _ = _lbfgs(3, history_size=10, line_search_fn=search)
+    assert pairs == 10
+
+
+def test_what_the_closure_reads_is_not_decided_by_lbfgs() -> None:
+    """A condition in the user's closure stays a condition that nobody knows."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        weight = nn.Parameter(torch.empty(4, device="cuda"))
+        optimizer = torch.optim.LBFGS([weight], max_iter=2)
+
+        def closure():
+            loss = weight.sum()
+            if loss > 3:
+                raise AssertionError("taken to be true")
+            loss.backward()
+            return loss
+
         optimizer.step(closure)
-        assert torch.cuda.memory_allocated() - start >= 3 * 4 * MIB
+    assert len(sim.values.conditions) == 1
 
 
 def _second_step_peak(name: str = "Adam", **options) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from memlens.model import Assumption
+from memlens.simulation.core import lbfgs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,8 +152,10 @@ class Values:
         known = self.known_value(tensor)
         if known is not None:
             return known
-        value = self.stand_in(tensor)
-        self._tell(value)
+        value = lbfgs.decided(tensor.dtype)
+        if value is None:
+            value = self.stand_in(tensor)
+            self._tell(value)
         return torch.full(tensor.shape, value, dtype=tensor.dtype)
 
     def take_as_true(self, tensor: Tensor) -> None:

@@ -16,10 +16,11 @@ from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
 
 from memlens.model import Alloc, Category, Free
+from memlens.simulation.core import lbfgs
 from memlens.simulation.core.uncounted import check_module, check_optimizer
 
 if TYPE_CHECKING:
-    from memlens.model import Site, Trace
+    from memlens.model import Assumption, Site, Trace
     from memlens.patching import Patches
     from memlens.simulation.core.attribution import Attribution
     from memlens.simulation.core.ledger import Ledger
@@ -36,6 +37,7 @@ class Loop(Protocol):
     @property
     def elsewhere(self) -> bool: ...
     def site(self, operator: str) -> Site: ...
+    def assume(self, assumption: Assumption) -> None: ...
     def mark(self, phase: str, step: int | None = None) -> None: ...
     def label(self, tensors: Any, category: Category, owner: Tensor | None = None) -> None: ...
     def label_module(self, module: nn.Module) -> None: ...
@@ -50,6 +52,7 @@ class Phases:
         self.sim = simulation
         self.automatic = automatic
         self.optimizers: WeakSet[torch.optim.Optimizer] = WeakSet()  # those that made a step
+        self.history_bytes = 0  # the most that L-BFGS held
         self._stepped = True  # the optimizer ran since the last forward: the next forward begins a step
 
     def module_begins(self, module: nn.Module, args: Any) -> None:
@@ -88,6 +91,8 @@ class Phases:
 
     def check(self) -> None:
         """At the end: UncountedTensor if a module or optimizer holds something that is not counted."""
+        if self.history_bytes:
+            self.sim.assume(lbfgs.assumption(self.history_bytes))
         for root in self.sim.attribution.roots():
             check_module(self.sim.ledger, root)
         for optimizer in self.optimizers:
@@ -95,6 +100,7 @@ class Phases:
 
     def step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.sim.label_state(optimizer)
+        self.history_bytes = max(self.history_bytes, lbfgs.history_bytes(optimizer))
         self._stepped = True
         if self.automatic:
             self.sim.mark("inputs")
