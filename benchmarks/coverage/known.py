@@ -48,7 +48,7 @@ KNOWN = (
     Known(
         r"nn\.(Lazy)?Conv3d backward twice",
         r"storage_bytes",
-        "the CPU's transposed convolution keeps a larger buffer (NaiveConvolutionTranspose3d.cpp), cuDNN none",
+        "the CPU keeps a larger buffer of a transposed convolution (NaiveConvolutionTranspose3d.cpp)",
     ),
     Known(r"unique_consecutive", r"storage_bytes", "the CPU keeps the buffer that it wrote to, CUDA fits it"),
     Known(r"nonzero_static", r"stride", f"CUDA's result is laid out by dimension; {_META}"),

@@ -24,6 +24,15 @@ assert_type(memlens.advise(model, batch_size=3, gpu="T4", seq_len=128).base, mem
 memlens.mark("epoch")
 with memlens.simulate("T4") as sim:
     assert_type(sim.trace, memlens.Trace)
+
+
+@memlens.simulate("T4")
+def step(rows: int) -> torch.Tensor:
+    return torch.ones(rows, device="cuda")
+
+
+assert_type(step(3), torch.Tensor)
+step("3")  # error: arg-type
 with memlens.on_oom(callback=lambda failure: print(failure.reserved_bytes)) as recorder:
     recorder.close()
 try:

@@ -33,6 +33,10 @@ for _module in pkgutil.walk_packages(rules.__path__, rules.__name__ + "."):
 _active: list[Simulation] = []
 
 
+class SimulationContext(contextlib.AbstractContextManager[Simulation], contextlib.ContextDecorator):
+    """What `simulate()` gives: for a `with`, or before a function."""
+
+
 def simulate(
     gpu: str | Gpu | None = None,
     *,
@@ -40,7 +44,7 @@ def simulate(
     alloc_conf: str | None = None,
     raise_oom: bool = False,
     automatic_phases: bool = True,
-) -> contextlib.AbstractContextManager[Simulation]:
+) -> SimulationContext:
     """Run PyTorch code on a GPU that is not there.
 
     Inside, `device="cuda"` works as on a machine with that card, and `torch.cuda.memory_allocated()` and its
@@ -68,18 +72,18 @@ def simulate(
         ...     torch.cuda.memory_allocated()
         4194304
     """
-    return Simulating(gpu, memory_bytes, alloc_conf, raise_oom, automatic_phases)
+    return _Simulating(gpu, memory_bytes, alloc_conf, raise_oom, automatic_phases)
 
 
-class Simulating(Patches[Simulation], contextlib.ContextDecorator):
-    """What `simulate()` gives, for a `with` or before a function."""
+class _Simulating(Patches[Simulation], SimulationContext):
+    """Changes torch for as long as it lasts, and puts it back."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__()
         self.arguments = arguments
 
-    def _recreate_cm(self) -> Simulating:
-        return Simulating(*self.arguments)
+    def _recreate_cm(self) -> _Simulating:
+        return _Simulating(*self.arguments)
 
     def begin(self) -> Simulation:
         gpu, memory_bytes, alloc_conf, raise_oom, automatic_phases = self.arguments
