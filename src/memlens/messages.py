@@ -1,4 +1,4 @@
-"""Where text goes: what can be written to, and what to do with progress that nobody asked for."""
+"""Where text goes: what can be written to, what can be written there, and progress that nobody asked for."""
 
 from __future__ import annotations
 
@@ -13,3 +13,14 @@ class Writable(Protocol):
 
 def ignore(text: str) -> None:
     """Progress that nobody asked for."""
+
+
+def printable(text: str) -> str:
+    """`text` as every file and terminal takes it.
+
+    A byte that was no UTF-8, which Python keeps as a lone surrogate, is spelt out.
+
+    >>> printable("caf\udce9.py")
+    'caf\\\\udce9.py'
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

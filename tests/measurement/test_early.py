@@ -123,6 +123,17 @@ def test_descriptors_and_ignored_signals_are_as_without_us(folder: Path) -> None
             os.close(descriptor)
 
 
+def test_a_program_under_nohup_lives_on_when_the_terminal_closes(folder: Path) -> None:
+    """What the caller ignores is ignored by the program as well."""
+    (folder / "p.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nprint('lives')\n")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        done = run("-q", "p.py")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (done.stdout, done.returncode) == ("lives\n", 0)
+
+
 def test_a_signal_that_comes_at_once_reaches_the_program(folder: Path) -> None:
     """SIGTERM while the command line is still being loaded: the program decides, and its code comes back."""
     (folder / "p.py").write_text(

@@ -75,3 +75,27 @@ def test_a_bad_line_is_one_error(tmp_path: Path, line: str) -> None:
     path.write_text(f"CMDLINE x\n{line}\nMEM 1 2\n")
     with pytest.raises(RecordError, match=f"line 2 says '{line}'"):
         load(path)
+
+
+def test_calls_of_old_files_get_their_level(tmp_path: Path) -> None:
+    """mprof before 0.60 wrote no level: a call inside another one is one deeper."""
+    path = tmp_path / "old.dat"
+    path.write_text(
+        "CMDLINE old.py\nMEM 10.0 1700000000.1000\n"
+        "FUNC inner 10.0 1700000000.1000 12.0 1700000000.2000\n"
+        "FUNC outer 10.0 1700000000.0500 12.0 1700000000.3000\n"
+        "FUNC after 10.0 1700000000.4000 12.0 1700000000.5000\n"
+    )
+    spans = load(path).spans
+    assert [(span.name, span.level) for span in spans] == [("inner", 1), ("outer", 0), ("after", 0)]
+    assert spans[0].ended_us - spans[0].started_us == 100_000
+
+
+def test_bytes_that_are_no_utf8_are_spelt_out(tmp_path: Path) -> None:
+    """A command line from another encoding: what is read can be printed and saved anywhere."""
+    path = tmp_path / "latin.dat"
+    path.write_bytes(b"CMDLINE caf\xe9.py\nMEM 10.0 1700000000.1\n")
+    trace = load(path)
+    assert trace.metadata["command"] == "caf\\xe9.py"
+    mprofile.save(trace, tmp_path / "again.dat")
+    assert load(tmp_path / "again.dat").metadata["command"] == "caf\\xe9.py"

@@ -244,3 +244,14 @@ def test_allocations_of_one_line_share_their_site(tmp_path: Path) -> None:
     path = tmp_path / "x.memlens"
     native.save(Trace("measured", [Alloc(n, 512, site=site) for n in range(1000)]), path)
     assert os.path.getsize(path) < 32_000
+
+
+def test_a_name_that_is_no_utf8_is_recorded(tmp_path: Path) -> None:
+    """Python keeps such bytes as lone surrogates, which no file holds: they are spelt out."""
+    name = b"caf\xe9.py".decode("utf-8", "surrogateescape")
+    trace = Trace("measured", [Alloc(1, 512, site=Site(file=name))], metadata={"command": name})
+    native.save(trace, tmp_path / "x.memlens")
+    again = load_any(tmp_path / "x.memlens")
+    assert again.metadata["command"] == "caf\\udce9.py"
+    assert isinstance(again.events[0], Alloc)
+    assert again.events[0].site.file == "caf\\udce9.py"

@@ -11,6 +11,7 @@ from memlens.errors import RecordError
 from memlens.explanation.over_time import figure_of
 from memlens.explanation.usage import usage
 from memlens.model import Alloc, Free, Mark, Process, Sample, SegmentAlloc, Span, Trace
+from memlens.model.lines import Left, LineRow, LineTable
 from memlens.records import load, native
 from memlens.render.timeline import describe, draw
 
@@ -72,6 +73,30 @@ def test_metadata_of_another_type_is_refused_or_harmless(key: str, tmp_path: Pat
         assert draw(read, figure=figure_of(read))
         assert describe(usage(read))
     assert refused >= 6
+
+
+TABLE = LineTable(
+    "a.py", "f", 1, 1, 0, (LineRow(2, "x = 1", 3, gpu_left=(Left(1, (2,), "float32", "tensor", 8),)),)
+)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"calls": "3"},
+        {"rows": 7},
+        {"rows": [{"line": "2"}]},
+        {"rows": [{"line": 2, "usage_bytes": [5]}]},
+        {"rows": [{"line": 2, "usage_bytes": HUGE - 1}]},
+        {"rows": [{"line": 2, "gpu_left": [[1, [2], "float32", "tensor", 1 << 61]]}]},
+        {"start_bytes": 1.5},
+    ],
+)
+def test_a_table_by_line_has_the_types_of_one(wrong: dict[str, Any], tmp_path: Path) -> None:
+    """A count is a number and a row is a row, before any renderer sees them."""
+    assert reread(Trace("measured", metadata={"lines": [TABLE.to_dict()]}), tmp_path)
+    with pytest.raises(RecordError, match=r"x\.memlens is damaged: "):
+        reread(Trace("measured", metadata={"lines": [TABLE.to_dict() | wrong]}), tmp_path)
 
 
 def test_users_own_metadata_may_be_anything(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """`mprofile_*.dat`, the record of `mprof`: read into a Trace and written from one.
 
 A line each: `CMDLINE command`, `MEM mib seconds` (the program), `CHLD pid mib seconds` (a child),
-`FUNC name mib seconds mib seconds level` (a call, at its start and end). Seconds are Unix time. The program's
-own pid is not in the file; it is 0 in the trace.
+`FUNC name mib seconds mib seconds level` (a call, at its start and end; old files have no level). Seconds are
+Unix time. The program's own pid is not in the file; it is 0 in the trace.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from memlens.model import FIGURES, Assumption, Process, Sample, Span, Trace
 from memlens.units import MIB
 
 EXTENSION = ".dat"
+UNKNOWN_LEVEL = -1
 PROGRAM = 0  # the pid of the program in an imported trace: the file does not tell the real one
 _KINDS = (b"CMDLINE", b"MEM", b"FUNC", b"CHLD")
 
@@ -29,7 +30,7 @@ def load(path: str | Path) -> Trace:
     """Read a .dat file. A torn last line is dropped with a note; another bad line is a RecordError."""
     path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        text = path.read_bytes().decode("utf-8", "backslashreplace")
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     lines = text.split("\n")
@@ -47,6 +48,7 @@ def load(path: str | Path) -> Trace:
         )
     if not lines:
         raise RecordError(f"{path} is not an mprof record: it has no whole line")
+    _find_levels(trace.spans)
     if PROGRAM in processes:
         processes[PROGRAM].name = trace.metadata.get("command", "program")
     trace.processes = sorted(processes.values(), key=lambda process: process.pid != PROGRAM)
@@ -63,13 +65,33 @@ def _read_line(trace: Trace, processes: dict[int, Process], words: list[str]) ->
             _sample(trace, processes, PROGRAM, size, seconds)
         case ["CHLD", pid, size, seconds]:
             _sample(trace, processes, int(pid), size, seconds)
-        case ["FUNC", *name, size0, seconds0, size1, seconds1, level]:
-            times = _microseconds(seconds0), _microseconds(seconds1)
-            trace.spans.append(
-                Span(" ".join(name), *times, _parse_bytes(size0), _parse_bytes(size1), int(level), PROGRAM)
-            )
+        case ["FUNC", *name, size0, seconds0, size1, seconds1, level] if name and _is_whole(level):
+            trace.spans.append(_span(name, size0, seconds0, size1, seconds1, int(level)))
+        case ["FUNC", *name, size0, seconds0, size1, seconds1]:
+            trace.spans.append(_span(name, size0, seconds0, size1, seconds1, UNKNOWN_LEVEL))
         case _:
             raise ValueError(words[0])
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a word is a level, and not the time that ends an old line: those have a decimal point."""
+    return text.isdecimal()
+
+
+def _span(name: list[str], size0: str, seconds0: str, size1: str, seconds1: str, level: int) -> Span:
+    times = _microseconds(seconds0), _microseconds(seconds1)
+    return Span(" ".join(name), *times, _parse_bytes(size0), _parse_bytes(size1), level, PROGRAM)
+
+
+def _find_levels(spans: list[Span]) -> None:
+    """The level of calls whose line has none: in how many other calls they lie."""
+    around: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.started_us, -span.ended_us)):
+        while around and around[-1].ended_us < span.ended_us:
+            around.pop()
+        if span.level == UNKNOWN_LEVEL:
+            span.level = len(around)
+        around.append(span)
 
 
 def _sample(trace: Trace, processes: dict[int, Process], pid: int, size: str, seconds: str) -> None:
@@ -135,7 +157,7 @@ class Writer:
 
     def _write(self, text: str) -> None:
         size = self._file.tell()
-        remaining = text.encode("utf-8", "surrogateescape")
+        remaining = text.encode("utf-8", "backslashreplace")
         try:
             while remaining := remaining[self._file.write(remaining) :]:
                 pass

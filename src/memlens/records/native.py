@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from memlens.errors import RecordError
+from memlens.messages import printable
 from memlens.model import NOWHERE, Assumption, Site, Trace
 from memlens.records import record_structs
 
@@ -84,13 +85,19 @@ class Writer:
 
     def _frame(self, records: list[Any]) -> None:
         try:
-            payload = self._encoder.encode(records)
+            payload = self._encode(records)
         except (TypeError, OverflowError, RecursionError, ValueError) as error:
             raise RecordError(
                 f"{self.path} cannot hold this: {error}",
                 hint="metadata may hold None, booleans, 64-bit integers, floats, text, lists and dicts",
             ) from error
         self._write(_FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
+
+    def _encode(self, records: list[Any]) -> bytes:
+        try:
+            return self._encoder.encode(records)
+        except UnicodeEncodeError:  # a name that is not UTF-8, such as a file's
+            return self._encoder.encode(_printable(msgspec.to_builtins(records)))
 
     def _write(self, data: bytes) -> None:
         remaining = data
@@ -106,6 +113,17 @@ class Writer:
                 "what was recorded until then can be read"
             ) from error
         self._size += len(data)
+
+
+def _printable(value: Any) -> Any:
+    """The same plain data with text that UTF-8 can hold."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_printable(item) for item in value]
+    return value
 
 
 def save(trace: Trace, path: str | Path) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain, pairwise
+from typing import Any
 
 import msgspec
 
-from memlens.model import Alloc, Free, OutOfMemory, Provenance, Sample, SegmentAlloc, SegmentFree, Trace
+from memlens.model import (
+    Alloc,
+    Free,
+    OutOfMemory,
+    Provenance,
+    Sample,
+    SegmentAlloc,
+    SegmentFree,
+    Trace,
+)
+from memlens.model.lines import LineTable
 
 LARGEST = 1 << 60  # of a number; four of them still fit in the 64 bits of an array
 
@@ -20,6 +32,7 @@ def check(trace: Trace) -> None:
     ValueError: event 0 frees allocation 7, which is not alive
     """
     known = msgspec.convert(trace.metadata, Provenance)
+    _check_metadata(known)
     start = known.get("baseline_events", 0)
     if not 0 <= start <= len(trace.events):
         raise ValueError(f"{start} of its {len(trace.events)} events are its start")
@@ -28,6 +41,27 @@ def check(trace: Trace) -> None:
     indices = [0, *(mark.index for mark in trace.marks), len(trace.events)]
     if any(before > after for before, after in pairwise(indices)):
         raise ValueError(f"its marks are out of order, or beyond its {len(trace.events)} events")
+
+
+def _check_metadata(known: Provenance) -> None:
+    """Tables by line are such tables, and sizes are sizes."""
+    tables = [msgspec.convert(table, LineTable) for table in known.get("lines") or ()]
+    rows = [row for table in tables for row in table.rows]
+    peaks = [*known.get("python_peaks", {}).values(), *(size for _, size in known.get("top_lines", ()))]
+    sizes = [known.get("largest_process_bytes") or 0, known.get("peak_allocated_bytes", 0), *peaks]
+    for item in (*tables, *rows, *(left for row in rows for left in row.gpu_left)):
+        sizes += [value for value in _values(item) if type(value) is int]
+    _check_range("a figure of its metadata", sizes)
+
+
+def _values(item: Any) -> Iterable[Any]:
+    return item if isinstance(item, tuple) else (getattr(item, name) for name in item.__slots__)
+
+
+def _check_range(name: str, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        if not -LARGEST < number < LARGEST:
+            raise ValueError(f"{name} is {number}")
 
 
 def _check_numbers(trace: Trace) -> None:

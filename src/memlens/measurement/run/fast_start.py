@@ -43,7 +43,8 @@ class Signals:
     """Hands the signals that we get to a program while it runs.
 
     Ctrl-C reaches every process of the terminal's foreground group by itself: it is passed on only if we are
-    not in one. The program decides what it means; we wait for it either way.
+    not in one. The program decides what it means; we wait for it either way. What our caller ignores
+    (`nohup`) the program ignores, too.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,8 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
-        self._before = {number: signal.signal(number, self._forward) for number in _FORWARDED}
+        heard = [number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._forward) for number in heard}
 
     def hand_to(self, process: Running) -> None:
         self.process = process

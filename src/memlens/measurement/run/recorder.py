@@ -14,6 +14,7 @@ from memlens.measurement.run.driver_processes import Gpus
 from memlens.measurement.run.recording import OpenSink, Recording
 from memlens.measurement.run.sampler import Sampler, now_us
 from memlens.measurement.run.settings import Settings, Started
+from memlens.messages import printable
 from memlens.model import Assumption, Process, Provenance, Sample, Trace
 from memlens.units import format_bytes
 
@@ -87,7 +88,7 @@ def record_pid(
 
 def _metadata(settings: Settings, words: Sequence[str]) -> Provenance:
     return {
-        "command": shlex.join(words),
+        "command": printable(shlex.join(words)),
         "figure": settings.figure,
         "interval_s": settings.interval_s,
         "include_children": settings.include_children,
