@@ -7,11 +7,12 @@ BIN = $(VENV)/bin
 FRAMEWORKS = transformers accelerate peft lightning torchmetrics tensorboard bitsandbytes datasets
 # what the accuracy page compares, and estimators that are asked about the same rows
 TRUTH ?= ../shared/truth
+CASES ?= 10000
 COMPARED = torchvision timm diffusers torchinfo torchsummary torch-kitsune
 # a card's name and an optimizer are all that a prediction needs beside the model
 DEMO = $(BIN)/memlens predict --gpu "RTX 4090" --optimizer adamw
 
-.PHONY: demo test unit lint bench accuracy clean
+.PHONY: demo test unit lint bench accuracy fuzz clean
 
 demo: $(VENV)/demo
 	$(DEMO) examples/vgg16.py:vgg16 --input 3x224x224 --batch-size 32
@@ -36,6 +37,10 @@ bench: $(VENV)/dev
 
 accuracy: $(VENV)/accuracy
 	$(BIN)/python -m benchmarks.accuracy $(TRUTH)
+
+# damaged and hostile files against every reader; CASES=100000 for all
+fuzz: $(VENV)/dev
+	$(BIN)/python -m benchmarks.fuzz --cases $(CASES)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

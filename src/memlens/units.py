@@ -36,6 +36,7 @@ _UNITS = {
     "gib": GIB,
     "tib": 1 << 40,
 }
+_MOST_BYTES = 1 << 64
 _SIZE = re.compile(r"\s*([+-]?\d+(?:[._]\d+)*(?:e\d+)?)\s*([a-zA-Z]*)\s*\Z")
 
 
@@ -91,8 +92,8 @@ def parse_bytes(text: str | int) -> int:
             hint="write a number and a unit, such as 24GiB, 24GB (= 10^9) or 512MiB",
         )
     size = float(match[1].replace("_", "")) * _UNITS[unit or ""]
-    if size < 0:
-        raise UsageError(f"an amount of memory cannot be negative, got {text!r}")
+    if not 0 <= size < _MOST_BYTES:
+        raise UsageError(f"an amount of memory is from 0 to 16 EiB, got {text!r}")
     return int(size)
 
 

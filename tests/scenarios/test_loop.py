@@ -350,7 +350,7 @@ def test_a_missing_input_is_named() -> None:
     ("options", "says"),
     [
         ({"gpu": "GTX 9999 Ultra"}, "knows no GPU called"),
-        ({"memory": "-1"}, "cannot be negative"),
+        ({"memory": "-1"}, "is from 0 to 16 EiB"),
         ({"optimizer": "adan"}, "unknown optimizer 'adan'"),
         ({"batch_size": 0}, "batch size must be a whole number of at least 1, got 0"),
         ({"loss": "cross_entrpy"}, "unknown loss 'cross_entrpy'"),

@@ -8,9 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-
 from memlens.errors import UsageError
+from memlens.render.consoles import plain_console
 from memlens.render.live import LiveView
 
 try:
@@ -26,7 +25,7 @@ def live_view(relay: bool) -> Iterator[tuple[LiveView, dict[str, int]]]:
     With `relay`, what would go to this terminal goes through a terminal of its own instead, so that lines of
     the program and of the display do not mix; output that is redirected elsewhere is left as it is.
     """
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     if not console.is_terminal:
         raise UsageError("--live needs a terminal, and standard error is none")
     with LiveView(console) as view:

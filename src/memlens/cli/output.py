@@ -50,22 +50,12 @@ def check_output(output: Path | None, force: bool, endings: Sequence[str] = ()) 
 
 def print_page(page: RenderableType) -> None:
     """Print a page of rich's, as wide as the terminal."""
-    from rich.console import Console  # takes its time to load
+    from memlens.render.consoles import plain_console  # rich takes its time to load
 
-    console = Console(file=sys.stdout, width=shutil.get_terminal_size().columns, highlight=False)
+    console = plain_console(file=sys.stdout, width=shutil.get_terminal_size().columns)
     with console.capture() as drawn:
         console.print(page)
     print_text(drawn.get().removesuffix("\n"))
-
-
-def as_text(page: RenderableType, width: int = 100) -> str:
-    """A page of rich's as plain text, for a file."""
-    from rich.console import Console
-
-    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    with console.capture() as drawn:
-        console.print(page)
-    return drawn.get()
 
 
 def print_text(text: str) -> None:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from memlens.advice.result import Advice, Advised, Combination, LargestBatch
 from memlens.explanation.prediction import fit_answer, short_name
+from memlens.render.consoles import as_text
 from memlens.render.prediction import ANSWERS, WIDEST, headline, section, subtitle
 from memlens.units import format_bytes
 
@@ -29,10 +30,7 @@ class AdviceView:
 
 def to_text(advice: Advice, width: int = 80) -> str:
     """The same as plain text, without colour, for a file."""
-    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    with console.capture() as capture:
-        console.print(AdviceView(advice))
-    return capture.get()
+    return as_text(AdviceView(advice), width)
 
 
 def render(advice: Advice) -> list[RenderableType]:

@@ -11,6 +11,7 @@ from rich.text import Text
 from memlens.explanation.prediction import Prediction, short_name, verdict
 from memlens.model import Assumption, Category
 from memlens.render.bars import bar, chart, resample
+from memlens.render.consoles import as_text
 from memlens.units import GIB, format_bytes, short_path
 
 if TYPE_CHECKING:
@@ -47,10 +48,7 @@ class PredictionView:
 
 def to_text(prediction: Prediction, width: int = 80) -> str:
     """The same as plain text, without colour, for a file."""
-    console = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False)
-    with console.capture() as capture:
-        console.print(PredictionView(prediction))
-    return capture.get()
+    return as_text(PredictionView(prediction), width)
 
 
 def render(prediction: Prediction, width: int) -> list[RenderableType]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from memlens.cli.output import as_text, check_output, print_page
+from memlens.cli.output import check_output, print_page
 from memlens.errors import UsageError
 from memlens.explanation.explain import Explanation, explain
 from memlens.records import kind_of
@@ -99,9 +99,10 @@ def write(output: Path, explanation: Explanation, replay: bool, top: int) -> Non
             page = to_html(explanation.trace, name, index=index, top=top)
             output.write_text(page, encoding="utf-8")
         case ".txt":
+            from memlens.render.consoles import as_text
             from memlens.render.snapshot import page as terminal_page
 
-            text = as_text(terminal_page(explanation, replay=replay, top=top))
+            text = as_text(terminal_page(explanation, replay=replay, top=top), width=100)
             output.write_text(text, encoding="utf-8")
         case _:
             document = explanation.to_dict(replay=replay, top=top)
