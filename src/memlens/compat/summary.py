@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memlens.errors import UsageError
-from memlens.render.summary import to_text
-from memlens.render.summary_formulas import to_formulas
-from memlens.render.summary_html import to_html
-from memlens.render.summary_like import to_like
+from memlens.render.summaries.formulas import to_formulas
+from memlens.render.summaries.html import to_html
+from memlens.render.summaries.layers import to_text
+from memlens.render.summaries.like import to_like
 from memlens.summaries.sizes import shape_spec
 from memlens.summaries.summarise import summarise
 from memlens.summaries.summary import Summary

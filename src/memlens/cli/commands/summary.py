@@ -93,9 +93,9 @@ def page(
     width: int | None,
 ) -> str:
     """What people read: the table, the formulas or another tool's numbers."""
-    from memlens.render.summary import to_text
-    from memlens.render.summary_formulas import to_formulas
-    from memlens.render.summary_like import to_like
+    from memlens.render.summaries.formulas import to_formulas
+    from memlens.render.summaries.layers import to_text
+    from memlens.render.summaries.like import to_like
     from memlens.summaries.view import DEFAULT_DEPTH, narrowed
 
     if formulas:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlens.render.summary import mark, notes, shapes, totals_lines, wrap_lines
+from memlens.render.summaries.layers import mark, notes, shapes, totals_lines, wrap_lines
 from memlens.summaries.rows import Row
 from memlens.summaries.summary import Summary
 from memlens.units import format_bytes, format_count

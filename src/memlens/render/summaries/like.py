@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlens.render.summary import size, wrap_lines
+from memlens.render.summaries.layers import size, wrap_lines
 from memlens.summaries.other_tools import Like
 from memlens.summaries.summary import Summary
 from memlens.units import format_count, format_mib

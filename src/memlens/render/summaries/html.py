@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from memlens.render.summary import CELLS, LEFT, label, notes, totals_lines
+from memlens.render.summaries.layers import CELLS, LEFT, label, notes, totals_lines
 from memlens.summaries.summary import Summary
 from memlens.summaries.view import COLUMNS, DEFAULT_COLUMNS, DEFAULT_DEPTH, fold
 
