@@ -36,7 +36,7 @@ CLOSED = {("render", "allocator"), ("cli", "allocator")}
 INSIDE = {
     "simulation": {"core": 0, "rules": 1, "dispatch": 2, "torch_api": 3},
     "measurement": {"host": 0, "tensors": 0, "lines": 1, "oom": 2, "child": 2, "run": 3},
-    "scenarios": {"sandbox": 0, "shims": 0, "script": 1},
+    "scenarios": {"sandbox": 0, "shims": 0, "script": 1, "command_lines": 2},
     "advice": {"shims": 0, "changes": 1},
 }
 STDLIB_ONLY = {"model", "allocator", "errors", "units", "patching", "messages"}

@@ -183,7 +183,11 @@ def test_an_output_of_no_known_format_is_refused() -> None:
         (["net.py:make_net", "--optimizer", "adamv"], "did you mean"),
         (["net.py:make_net", "--batch-size", "many"], "'many' is not a valid integer"),
         (["net.py:make_net", "--no-such-option"], "No such option"),
-        ([], "Missing argument 'TARGET'"),
+        ([], "no target was named"),
+        (["train.py", "--epochs", "3"], "it is the program's own: memlens predict train.py ... -- --epochs"),
+        (["-m", "no.such.module"], "there is no module 'no.such.module'"),
+        (["python", "train.py", "--gpu", "T4"], "there is no file train.py"),
+        (["--batch-size", "3", "python", "train.py"], "--batch-size has no meaning for python"),
     ],
 )
 def test_wrong_usage_is_exit_2_without_a_traceback(

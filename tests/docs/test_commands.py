@@ -30,6 +30,7 @@ LIBRARIES = {
     "timm:": "timm",
     "torchvision:": "torchvision",
     "hf:": "transformers",
+    "accelerate": "accelerate",
     "examples/scripts/hf": "transformers",
 }
 WITH_TORCH = {"predict", "summary", "advise"}

@@ -17,9 +17,12 @@ COMMAND_PAGES = REPOSITORY / "docs" / "commands"
 # options that a page names although they are not its command's
 FOREIGN = {
     "gpus": {"--gpu", "--memory"},  # of every command that takes a card
-    "predict": {"--epochs", "--lr"},  # of the training script in the example
+    "predict": {"--epochs", "--lr", "-u", "-W"},  # of the training script and of Python in the examples
     "run": {"--epochs", "-O", "-j"},  # of the script, of Python and of make in the examples
 }
+
+# where memlens's own options have ended: what follows is the program's
+PROGRAM_BEGINS = {"--", "python", "torchrun", "accelerate"}
 
 
 def command(name: str) -> click.Command:
@@ -40,7 +43,8 @@ def unknown_options(text: str, own: set[str]) -> list[str]:
     for block in blocks(text):
         calls += [words for words in commands(block) if words[0] == "memlens"]
     for _, name, *words in calls:
-        words = words[: words.index("--")] if "--" in words else words
+        end = next((place for place, word in enumerate(words) if word in PROGRAM_BEGINS), None)
+        words = words[:end]
         if name == "run":  # what follows the program is the program's
             continue
         have = own_options(name) | {"--help", "-h"} if name in COMMANDS else {"--help", "--version"}

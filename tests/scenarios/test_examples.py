@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("torch")
 
 from memlens.explanation.prediction import Prediction
-from memlens.scenarios.script.predict_script import TORCHRUN, Script, predict_script
+from memlens.scenarios.script.predict_script import Script, predict_script
 from memlens.scenarios.script.preload import libraries
+from memlens.scenarios.script.ranks import TORCHRUN
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 FOLDER = Path(__file__).parents[2] / "examples" / "scripts"
@@ -39,7 +40,7 @@ OPTIMIZER = {
 
 def missing(path: Path) -> list[str]:
     """Libraries that a script imports and that are not installed."""
-    tops = {name.partition(".")[0] for name, _ in libraries(path, set())}
+    tops = {name.partition(".")[0] for name, _ in libraries(path, FOLDER, set())}
     tops |= {"torchvision"} if "timm" in tops else set()
     tops |= {"accelerate"} if path.stem == "hf_trainer" else set()  # transformers' Trainer wants it
     return sorted(top for top in tops if importlib.util.find_spec(top) is None)

@@ -29,13 +29,18 @@ RESULT = Result(
 
 
 def job(**given: Any) -> Job:
-    call = {"target": ["train.py"], "gpu": find_gpu("T4"), "steps": 3, "max_seconds": 60.0, "host_bytes": 1}
+    call = {
+        "path": "train.py",
+        "arguments": [],
+        "gpu": find_gpu("T4"),
+        "steps": 3,
+        "max_seconds": 60.0,
+        "host_bytes": 1,
+    }
     return Job(**(call | given))
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"target": ["train.py", "data/caf\udce9.txt"]}, {"max_seconds": math.inf}]
-)
+@pytest.mark.parametrize("given", [{}, {"arguments": ["data/caf\udce9.txt"]}, {"max_seconds": math.inf}])
 def test_a_job_arrives_as_it_was(tmp_path: Path, given: dict[str, Any]) -> None:
     """Also an argument that is not UTF-8 (to Python: lone surrogates), and no limit of time."""
     write_job(str(tmp_path), job(**given))

@@ -98,9 +98,9 @@ def placed() -> Trace:
     return replay(Trace("measured", events, metadata={"started_us": 0}))
 
 
-def write_package(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_text("print('hello')\n")
+def write_package(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
 
 
 # what a file is, by its name. The first pattern that matches counts
@@ -127,7 +127,9 @@ def lay_out(folder: Path, words: list[str]) -> None:
         if make is not None and name not in written and not (folder / name).exists():
             make(folder / name)
     if "package.module" in words:
-        write_package(folder / "package" / "module.py")
+        write_package(folder / "package" / "module.py", "print('hello')\n")
+    if "package.train" in words:
+        write_package(folder / "package" / "train.py", TRAINING)
     if "make" in words:
         (folder / "Makefile").write_text("all:\n\t@echo built\n")
     (folder / "train.py").write_text(PLAIN if "run" in words else TRAINING)

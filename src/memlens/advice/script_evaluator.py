@@ -89,7 +89,7 @@ class ScriptEvaluator(Evaluator[Script]):
             return with_value(script, self.batch_arg, size)
         if self.batch not in self.seen["loaders"]:
             raise UsageError(
-                f"no DataLoader of {script.path} has a batch size that could be changed",
+                f"no DataLoader of {script.name} has a batch size that could be changed",
                 hint="--batch-arg NAME says which of its arguments or constants it is",
             )
         return replace(script, changes={**script.changes, BATCH: [self.batch, size]})

@@ -86,7 +86,7 @@ def _observe(evaluator: ScriptEvaluator) -> Prediction:
     model = main_model(evaluator.seen)
     if not model:
         raise UsageError(
-            f"{evaluator.scenario.path} trains no model, so there is nothing to change from outside",
+            f"{evaluator.scenario.name} trains no model, so there is nothing to change from outside",
             hint="memlens advise FILE.py:MODEL --mode inference",
         )
     evaluator.batch, evaluator.first_batch = model["rows"], model["rows"] or 1

@@ -86,17 +86,6 @@ def refuse(wrong: set[str], target: str, hint: str) -> None:
         raise UsageError(f"{names} has no meaning for {target}", hint=hint)
 
 
-def check_target(target: str, arguments: tuple[str, ...], given: set[str], command: str) -> bool:
-    """Whether the target is a script; options and arguments that mean nothing for it are refused."""
-    if target.endswith(".py"):
-        refuse(given - SCRIPT_OPTIONS - COMMON_OPTIONS, target, "a script says that itself, after --")
-        return True
-    refuse(given & SCRIPT_OPTIONS, target, f"it is for scripts: memlens {command} train.py")
-    if arguments:
-        raise UsageError(f"{target} takes no arguments: {' '.join(arguments)}", hint="--model-arg NAME=VALUE")
-    return False
-
-
 def shared(*names: str) -> Callable[[F], F]:
     """Give a command these options, in this order.
 

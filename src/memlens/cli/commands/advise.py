@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from memlens.cli.options import SCRIPT_OPTIONS, check_target, shared
+from memlens.cli.options import SCRIPT_OPTIONS, shared
 from memlens.cli.output import check_output, print_page
+from memlens.cli.target import TargetCommand, target_of
 from memlens.errors import UsageError
 
 if TYPE_CHECKING:
     from memlens.advice.result import Advice
+    from memlens.cli.progress import Progress
+    from memlens.scenarios.script.predict_script import Script
 
 EXAMPLE = """
 \b
@@ -28,12 +32,13 @@ memlens advise train.py --gpu T4 -- --epochs 3 --lr 0.1
 
 
 @click.command(
+    cls=TargetCommand,
     epilog=EXAMPLE,
     short_help="what would make it fit, ranked; the largest batch",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.argument("target")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TARGET [-- ARGUMENTS]")
+@click.option("-m", "module", metavar="MODULE", help="Run this module as a script, as `python -m` does.")
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: what saves most.")
 @shared("--memory")
 @click.option("--largest-batch", is_flag=True, help="Only the largest batch that fits.")
@@ -64,8 +69,8 @@ memlens advise train.py --gpu T4 -- --epochs 3 --lr 0.1
 def command(
     ctx: click.Context,
     /,
-    target: str,
-    arguments: tuple[str, ...],
+    words: tuple[str, ...],
+    module: str | None,
     as_json: bool,
     output: Path | None,
     force: bool,
@@ -75,55 +80,58 @@ def command(
     """Say what would make training or running TARGET fit a card, each change simulated.
 
     TARGET is what `memlens predict` takes. A script is run once for each change, which is made from outside;
-    its own ARGUMENTS follow after --.
+    its own ARGUMENTS follow after --, or it is named by a command line as it is typed.
 
     Exit code 0: it fits, as it is or with what was found. 1: nothing found. 2: the call is wrong.
     """
+    from memlens.cli.progress import Progress
+
     check_output(output, force, (".json", ".txt"))
     given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     wrong = given & ({"batch_size", "same_result", "keeps_gradients"} if largest_batch else {"margin"})
     if wrong:
         names = " and ".join("--" + name.replace("_", "-") for name in sorted(wrong))
         raise UsageError(f"{names} has no meaning with{'' if largest_batch else 'out'} --largest-batch")
-    if check_target(target, arguments, given, "advise"):
-        advice = run_script(largest_batch, target, arguments, **options)
-    else:
-        mine = {name: value for name, value in options.items() if name not in SCRIPT_OPTIONS}
-        advice = run(largest_batch, target, **mine)
+    with Progress() as progress:
+        progress("loading PyTorch")
+        target = target_of(words, module, given, "advise")
+        if isinstance(target, str):
+            mine = {name: value for name, value in options.items() if name not in SCRIPT_OPTIONS}
+            advice = run(largest_batch, target, progress, **mine)
+        else:
+            advice = run_script(largest_batch, target, progress, **options)
     write(advice, as_json, output)
     return 1 if advice.found is False else 0
 
 
 def run_script(
     only_batch: bool,
-    target: str,
-    arguments: tuple[str, ...],
+    script: Script,
+    progress: Progress,
     *,
     host_memory: str | None,
     margin: str,
     same_result: bool,
     **options: Any,
 ) -> Advice:
-    """Advice for a script, and its progress on stderr."""
+    """Advice for a script."""
     from memlens.advice.scripts import advise_script, largest_batch_of_script
-    from memlens.cli.progress import Progress
-    from memlens.scenarios.script.predict_script import Script
     from memlens.units import parse_bytes
 
-    script = Script(
-        target, arguments, max_seconds=options["max_seconds"], synthetic=options["synthetic"],
+    script = replace(
+        script, max_seconds=options["max_seconds"], synthetic=options["synthetic"],
         host_memory=parse_bytes(host_memory) if host_memory else None,
     )  # fmt: skip
     call = {name: options[name] for name in ("gpu", "memory", "alloc_conf", "batch_arg")}
-    with Progress() as progress:
-        if only_batch:
-            return largest_batch_of_script(script, margin=margin, progress=progress, **call)
-        return advise_script(script, same_result=same_result, progress=progress, **call)
+    if only_batch:
+        return largest_batch_of_script(script, margin=margin, progress=progress, **call)
+    return advise_script(script, same_result=same_result, progress=progress, **call)
 
 
 def run(
     only_batch: bool,
     target: str,
+    progress: Progress,
     /,
     *,
     inputs: tuple[str, ...],
@@ -135,9 +143,8 @@ def run(
     batch_size: int,
     **options: Any,
 ) -> Advice:
-    """Call the library with what the options say, and show its progress on stderr."""
+    """Call the library with what the options say."""
     from memlens.advice.advise import advise, largest_batch
-    from memlens.cli.progress import Progress
     from memlens.scenarios.constructor_names import parse_arguments
 
     call: dict[str, Any] = {
@@ -147,7 +154,7 @@ def run(
         "model_args": parse_arguments(model_arg, "--model-arg"),
     }
     # what the user's code prints must not stand in the middle of the result
-    with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr):
         if only_batch:
             return largest_batch(target, margin=margin, progress=progress, **call)
         return advise(

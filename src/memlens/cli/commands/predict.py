@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from memlens.cli.options import SCRIPT_OPTIONS, check_target, shared
+from memlens.cli.options import SCRIPT_OPTIONS, shared
 from memlens.cli.output import check_output, print_page
+from memlens.cli.target import TargetCommand, target_of
 from memlens.errors import UsageError
 
 if TYPE_CHECKING:
+    from memlens.cli.progress import Progress
     from memlens.explanation.prediction import Prediction
+    from memlens.scenarios.script.predict_script import Script
 
 EXAMPLE = """
 \b
@@ -24,16 +28,18 @@ memlens predict timm:resnet50 --batch-size 64 --gpu 4090
 memlens predict net.py:make_model --model-arg width=64 --input 3x224x224 --gpu "RTX 3060 12GB"
 memlens predict hf:config.json --seq-len 4096 --precision bf16 --optimizer adamw --memory 80GiB
 memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
+memlens predict --gpu T4 torchrun --nproc-per-node 1 train.py --epochs 3
 """
 
 
 @click.command(
+    cls=TargetCommand,
     epilog=EXAMPLE,
     short_help="will it fit, where is the peak, who holds it",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.argument("target")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TARGET [-- ARGUMENTS]")
+@click.option("-m", "module", metavar="MODULE", help="Run this module as a script, as `python -m` does.")
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: which cards it fits.")
 @shared("--memory", "--batch-size", "--input", "--seq-len")
 @click.option("--prompt-tokens", type=int, help="The same for generation: tokens of the prompt.")
@@ -62,8 +68,8 @@ memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
 def command(
     ctx: click.Context,
     /,
-    target: str,
-    arguments: tuple[str, ...],
+    words: tuple[str, ...],
+    module: str | None,
     as_json: bool,
     output: Path | None,
     force: bool,
@@ -72,17 +78,26 @@ def command(
     """Predict the GPU memory of training or running TARGET, without a GPU.
 
     TARGET is timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, where the
-    object is an nn.Module, a class or a function that makes one; or a training script, run unchanged, with
-    its own ARGUMENTS after --.
+    object is an nn.Module, a class or a function that makes one; or a training script or -m MODULE, run
+    unchanged, with its own ARGUMENTS after --.
+
+    Or a command line as it is typed (python, torchrun, accelerate launch, a command that pip installed):
+    memlens's own options stand before it, and all that follows is the program's.
 
     Exit code 0: it fits (or no card was named). 1: it does not. 2: the call is wrong.
     """
+    from memlens.cli.progress import Progress
+
     check_output(output, force, ENDINGS)
     given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    if check_target(target, arguments, given, "predict"):
-        prediction = run_script(target, arguments, **options)
-    else:
-        prediction = run(target, **{k: v for k, v in options.items() if k not in SCRIPT_OPTIONS})
+    with Progress() as progress:
+        progress("loading PyTorch")
+        target = target_of(words, module, given, "predict")
+        if isinstance(target, str):
+            mine = {name: value for name, value in options.items() if name not in SCRIPT_OPTIONS}
+            prediction = run(target, progress, **mine)
+        else:
+            prediction = run_script(target, progress, **options)
     write(prediction, as_json, output)
     return 1 if prediction.fits is False else 0
 
@@ -91,35 +106,31 @@ ENDINGS = (".json", ".txt", ".html", ".memlens", ".pickle")
 
 
 def run_script(
-    target: str,
-    arguments: tuple[str, ...],
+    script: Script,
+    progress: Progress,
     *,
     host_memory: str | None,
     allow_writes: bool,
     **options: Any,
 ) -> Prediction:
-    """Predict a script, and show its progress on stderr."""
-    from memlens.cli.progress import Progress
+    """Predict a script as the options say."""
+    from memlens.scenarios.script.predict_script import predict_script
     from memlens.units import parse_bytes
 
-    with Progress() as progress:
-        progress("loading PyTorch")
-        from memlens import predict  # noqa: F401 - says which extra is missing, if one is
-        from memlens.scenarios.script.predict_script import Script, predict_script
-
-        script = Script(
-            target, arguments, options["steps"], options["max_seconds"],
-            parse_bytes(host_memory) if host_memory else None, options["synthetic"],
-            writes=allow_writes, show_output=options["show_output"],
-        )  # fmt: skip
-        return predict_script(
-            script, gpu=options["gpu"], memory=options["memory"], alloc_conf=options["alloc_conf"],
-            progress=progress,
-        )  # fmt: skip
+    script = replace(
+        script, steps=options["steps"], max_seconds=options["max_seconds"], synthetic=options["synthetic"],
+        host_memory=parse_bytes(host_memory) if host_memory else None, writes=allow_writes,
+        show_output=options["show_output"],
+    )  # fmt: skip
+    return predict_script(
+        script, gpu=options["gpu"], memory=options["memory"], alloc_conf=options["alloc_conf"],
+        progress=progress,
+    )  # fmt: skip
 
 
 def run(
     target: str,
+    progress: Progress,
     *,
     inputs: tuple[str, ...],
     optimizer_arg: tuple[str, ...],
@@ -130,17 +141,14 @@ def run(
     prompt_tokens: int | None,
     **options: Any,
 ) -> Prediction:
-    """Call `memlens.predict` with what the options say, and show its progress on stderr."""
-    from memlens.cli.progress import Progress
-
+    """Call `memlens.predict` with what the options say."""
     if seq_len is not None and prompt_tokens is not None:
         raise UsageError("--seq-len and --prompt-tokens say the same", hint="leave one of them out")
-    # what the user's code prints must not stand in the middle of the result
-    with Progress() as progress, contextlib.redirect_stdout(sys.stderr):
-        progress("loading PyTorch")
-        from memlens import predict
-        from memlens.scenarios.constructor_names import parse_arguments
+    from memlens import predict
+    from memlens.scenarios.constructor_names import parse_arguments
 
+    # what the user's code prints must not stand in the middle of the result
+    with contextlib.redirect_stdout(sys.stderr):
         prediction: Prediction = predict(
             target,
             inputs=list(inputs) or None,

@@ -62,7 +62,7 @@ def parse(words: list[str], python: bool = False) -> Program:
     if first.startswith("-"):
         raise UsageError(f"memlens run has no option {first!r}", hint="memlens run --help lists them")
     if _INTERPRETER.match(os.path.basename(first)):
-        return _interpreted(words)
+        return interpreted(words)
     if first.endswith((".py", ".pyw")):
         if not os.path.isfile(first):
             raise UsageError(f"there is no script {first!r} in {os.getcwd()}")
@@ -76,7 +76,7 @@ def parse(words: list[str], python: bool = False) -> Program:
     return Program(tuple(words))
 
 
-def _interpreted(words: list[str]) -> Program:
+def interpreted(words: list[str]) -> Program:
     """`python [flags] script` or `python [flags] -m module`; anything else of Python's is a command."""
     if shutil.which(words[0]) is None:
         raise UsageError(f"the program {words[0]!r} was not found")

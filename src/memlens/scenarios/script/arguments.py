@@ -25,14 +25,14 @@ def with_value(script: Script, name: str, value: int) -> Script:
     if given is not None:
         return replace(script, arguments=given)
     source = Path(script.path).read_text(encoding="utf-8", errors="replace")
-    if constants(source).get(name.replace("-", "_")) is not None:
+    if not script.command and constants(source).get(name.replace("-", "_")) is not None:
         return replace(script, constants={**script.constants, name.replace("-", "_"): value})
     spoken = next((s for s in spellings if s in source), None)
     if spoken is None and "HfArgumentParser" in source:
         spoken = spellings[0]  # its arguments are the fields of classes
     if spoken is None:
         raise UsageError(
-            f"{script.path} has no argument and no constant called {name}",
+            f"{script.name} has no argument and no constant called {name}",
             hint=f"constants it has: {', '.join(constants(source)) or 'none'}",
         )
     return replace(script, arguments=(*script.arguments, spoken, str(value)))

@@ -21,12 +21,10 @@ from typing import Any
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
 
 from memlens.errors import MemlensError
-from memlens.measurement.child import bootstrap
 from memlens.model import Mark, Trace
 from memlens.records import native
 from memlens.scenarios.sandbox.limits import OFFLINE, refuse_questions, sandbox
-from memlens.scenarios.script import preload
-from memlens.scenarios.script.constants import compiled
+from memlens.scenarios.script import entry, preload
 from memlens.scenarios.script.failure import Complaint, complain
 from memlens.scenarios.script.job import Job, Result, read_job, write_result
 from memlens.scenarios.script.parent import last_words
@@ -65,11 +63,12 @@ class Inside:
     def run(self) -> None:
         """The script, until it ends, is stopped, or fails."""
         job = self.job
-        script = Path(job.target[0]).resolve()
+        script = Path(job.path).resolve()
         os.environ.update(OFFLINE | dict(job.environment))  # some libraries look when they are imported
         self.say(f"importing what {self.name} imports")
-        sys.path.insert(0, str(script.parent))
-        preload.import_libraries(script)
+        folder = entry.own_folder(job, script)
+        sys.path.insert(0, str(folder))
+        preload.import_libraries(script, folder)
         del sys.path[0]
         make_observer = load_named(job.observer)
         shims = registry.Shims(synthetic=job.synthetic)
@@ -92,10 +91,8 @@ class Inside:
     def become(self) -> Complaint | None:
         """Be the script; None if it ended well or was stopped."""
         try:
-            module, code = bootstrap.read_script(self.job.target)
+            module, code = entry.read_main(self.job)
             sys.modules["__main__"] = module
-            if self.job.constants:
-                code = compiled(Path(code.co_filename).read_bytes(), code.co_filename, self.job.constants)
             exec(code, module.__dict__)
         except Stop:
             return None

@@ -66,7 +66,8 @@ def _complaint(error: BaseException, script: str, host_bytes: int | None, last_o
     if isinstance(error, SystemExit):
         last = f": {last_output}" if last_output else ""
         return Complaint(
-            f"{script} ended itself with exit code {error.code}{last}", "its own arguments follow --"
+            f"{script} ended itself with exit code {error.code}{last}",
+            "its own arguments follow --; memlens's own options stand before a command line",
         )
     if isinstance(error, MemoryError) or _NO_HOST_MEMORY.search(str(error)):
         limit = format_bytes(host_bytes) if host_bytes is not None else "what there is"

@@ -20,11 +20,13 @@ GRACE_SECONDS = 20.0
 class Job(msgspec.Struct, frozen=True):
     """What to run and how far it may go. Sizes are in bytes.
 
-    `target` is the script and its arguments. `observer` names what makes one, `module:function`, in the
-    script's process; `changes` is for it. `unknown_is` is the value of a condition that was not computed.
+    `path`, `module` and `command` are those of a Script. `observer` names what makes one, `module:function`,
+    in the script's process; `changes` is for it. `unknown_is` is the value of a condition that was not
+    computed.
     """
 
-    target: list[str]
+    path: str
+    arguments: list[str]
     gpu: Gpu
     steps: int
     max_seconds: float
@@ -37,12 +39,14 @@ class Job(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     constants: Mapping[str, int] = {}
     changes: Mapping[str, Any] = {}
+    module: str = ""
+    command: str = ""
     grace_seconds: float = GRACE_SECONDS
 
     @property
     def name(self) -> str:
-        """The script's file, without its folder."""
-        return os.path.basename(self.target[0])
+        """The script's file, without its folder; its module or command, if it is one."""
+        return self.command or self.module or os.path.basename(self.path)
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -30,21 +30,22 @@ from memlens.scenarios.finish_prediction import conclude
 from memlens.scenarios.script import parent
 from memlens.scenarios.script.job import GRACE_SECONDS, Job, Result, read_result
 from memlens.scenarios.script.leak_per_step import growth
+from memlens.scenarios.script.ranks import TORCHRUN, other_ranks
 from memlens.units import parse_bytes
 
 # the other branches of a script get so many times what its first run took
 PATIENCE = 3.0
 # of the memory that is free now, what the script may take by itself
 HOST_SHARE = 0.8
-TORCHRUN = {
-    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0",
-    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script, its arguments, and how far it may go."""
+    """A script, its arguments, and how far it may go.
+
+    With `module` it is run as `python -m module`, and `path` is the module's file; with `command` also, as
+    the console script of that name, and `module` is its entry point, `package.module:function`.
+    """
 
     path: str
     arguments: tuple[str, ...] = ()
@@ -58,6 +59,15 @@ class Script:
     constants: Mapping[str, int] = field(default_factory=dict)  # that it assigns: other values for them
     unknown_is: bool = False  # the value of a condition that was not computed
     changes: Mapping[str, Any] = field(default_factory=dict)  # for the observer: what to change, and how
+    module: str = ""
+    command: str = ""
+    ranks: str = ""  # how many processes were asked for, if more than one
+    assumptions: tuple[Assumption, ...] = ()  # of the command line that it was read from
+
+    @property
+    def name(self) -> str:
+        """As it was named: a file, `-m module`, or a command."""
+        return self.command or (f"-m {self.module}" if self.module else self.path)
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,8 @@ def run_script(
     card = card_of(gpu if asked else REFERENCE, parse_bytes(memory) if memory is not None else None)
     result, trace = _run(script, card, alloc_conf, progress, observer)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
-    trace.assumptions += list(ending(script, result))
+    trace.assumptions += [*script.assumptions, *ending(script, result)]
+    trace.assumptions += list(other_ranks(script.ranks, trace))
     grows = growth(trace) if result.stopped else None
     trace.assumptions += [grows] if grows is not None else []
     # a library asks to check its arguments rather than to choose
@@ -124,7 +135,7 @@ def run_script(
         trace.assumptions.append(the_other_way(script, card, alloc_conf, result, lines, trace, progress))
     config = AllocatorConfig() if result.alloc_conf is None else parse_config(result.alloc_conf)
     prediction = conclude(
-        trace, card, config, asked=asked, target=" ".join([script.path, *script.arguments]),
+        trace, card, config, asked=asked, target=" ".join([script.name, *script.arguments]),
         scenario=describe(script, result), operators=result.operators,
         elapsed_seconds=result.elapsed_seconds, versions=(memlens.__version__, torch.__version__),
     )  # fmt: skip
@@ -203,15 +214,16 @@ def _run(
     """Run the child, wait, read its result; rerun with torchrun's variables if the script needs them."""
     host_bytes = script.host_memory or int(psutil.virtual_memory().available * HOST_SHARE)
     job = Job(
-        [script.path, *script.arguments], card, script.steps, script.max_seconds, host_bytes, alloc_conf,
+        script.path, list(script.arguments), card, script.steps, script.max_seconds, host_bytes, alloc_conf,
         writes=script.writes, synthetic=script.synthetic, observer=observer, unknown_is=script.unknown_is,
         environment=script.environment, constants=script.constants, changes=script.changes,
+        module=script.module, command=script.command,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
         ending = parent.execute(job, scratch, script.show_output, progress)
         result = read_result(scratch)
         if result is None:
-            message, hint = parent.vanished(script.path, script.max_seconds, ending, scratch)
+            message, hint = parent.vanished(script.name, script.max_seconds, ending, scratch)
             raise TargetError(message, hint=hint)
         problem = result.error
         if problem is None:
@@ -219,10 +231,11 @@ def _run(
             if not trace.events:
                 names = userfile.names_in(script.path)
                 hint = f"name what makes the model: {names}" if names else "it has to choose 'cuda' by itself"
-                raise TargetError(f"{script.path} put nothing on the GPU", hint=hint)
+                raise TargetError(f"{script.name} put nothing on the GPU", hint=hint)
             return result, trace
-    if problem.missing_variable and not script.environment:
-        result, trace = _run(replace(script, environment=TORCHRUN), card, alloc_conf, progress, observer)
+    if problem.missing_variable and problem.missing_variable not in script.environment:
+        ranked = replace(script, environment={**TORCHRUN, **script.environment})
+        result, trace = _run(ranked, card, alloc_conf, progress, observer)
         trace.assumptions.append(
             Assumption(
                 "one process of torchrun", f"the script asks for {problem.missing_variable}; rank 0 of 1"

@@ -17,12 +17,12 @@ from pathlib import Path
 _BEHIND = {"BitsAndBytesConfig": "bitsandbytes"}
 
 
-def import_libraries(script: Path) -> None:
-    """Import what the script and the modules next to it import from elsewhere.
+def import_libraries(script: Path, folder: Path) -> None:
+    """Import what the script and its own modules, which are in `folder`, import from elsewhere.
 
     What cannot be imported is left to the script, whose error is the one to show.
     """
-    imports = set(libraries(script, set()))
+    imports = set(libraries(script, folder, set()))
     imports |= {(_BEHIND[attribute], "") for _, attribute in imports if attribute in _BEHIND}
     for name, attribute in sorted(imports):
         with suppress(Exception):
@@ -30,21 +30,22 @@ def import_libraries(script: Path) -> None:
             getattr(module, attribute, None)  # some libraries load their parts when they are asked for
 
 
-def libraries(path: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
-    """What `path` and, through its imports, the files next to it import from where: (module, name)."""
+def libraries(path: Path, folder: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
+    """What `path` and, through its imports, the files in `folder` import from elsewhere: (module, name)."""
     if path in seen:
         return
     seen.add(path)
-    for name, attribute in imported_names(path):
+    for name, attribute in imported_names(path, folder):
         top = name.partition(".")[0]
-        spec = PathFinder.find_spec(top, [str(path.parent)])
+        spec = PathFinder.find_spec(top, [str(folder)])
         if spec is None:
             yield name, attribute
             continue
         places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
         for place in places:
-            for file in own_files(Path(place), name):
-                yield from libraries(file, seen)
+            for part in (name, f"{name}.{attribute}"):  # what is imported of a package may be a module
+                for file in own_files(Path(place), part):
+                    yield from libraries(file, folder, seen)
 
 
 def own_files(place: Path, name: str) -> list[Path]:
@@ -59,16 +60,19 @@ def own_files(place: Path, name: str) -> list[Path]:
     ]
 
 
-def imported_names(path: Path) -> set[tuple[str, str]]:
-    """Every module that a file imports by an absolute name, also in functions, and what it takes of it."""
+def imported_names(path: Path, folder: Path) -> set[tuple[str, str]]:
+    """Every module that a file imports, also in functions, by its absolute name; and what it takes of it."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return set()
+    package = path.parent.relative_to(folder).parts if path.is_relative_to(folder) else ()
     names: set[tuple[str, str]] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update((alias.name, "") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names.update((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            name = ".".join([*start, *filter(None, [node.module])])
+            names.update((name, alias.name) for alias in node.names)
     return names
