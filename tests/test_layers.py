@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "memlens"
 
 FLOOR = {
-    "errors": -1, "units": -1, "patching": -1, "messages": -1,
+    "errors": -1, "units": -1, "patching": -1, "messages": -1, "answers": -1,
     "model": 0,
     "allocator": 1, "devices": 1, "records": 1,
     "explanation": 2,
@@ -39,7 +39,7 @@ INSIDE = {
     "scenarios": {"sandbox": 0, "shims": 0, "script": 1, "command_lines": 2},
     "advice": {"shims": 0, "changes": 1},
 }
-STDLIB_ONLY = {"model", "allocator", "errors", "units", "patching", "messages"}
+STDLIB_ONLY = {"model", "allocator", "errors", "units", "patching", "messages", "answers"}
 THIRD_PARTY = {
     "click",
     "rich",

@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
     A byte that was no UTF-8, which Python keeps as a lone surrogate, is spelt out.
 
-    >>> printable("caf\udce9.py")
-    'caf\\\\udce9.py'
+    >>> printable(b"caf\\xe9.py".decode("utf-8", "surrogateescape")) == "caf" + chr(92) + "udce9.py"
+    True
     """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

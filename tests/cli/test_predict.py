@@ -157,7 +157,7 @@ def test_the_page_and_the_record_say_the_same() -> None:
 
 def test_an_output_of_no_known_format_is_refused() -> None:
     """The ending says the format; a folder that is not there is said so."""
-    for name, says in (("out.csv", "cannot write out.csv"), ("gone/out.txt", "there is no folder gone")):
+    for name, says in (("out.doc", "cannot write out.doc"), ("gone/out.txt", "there is no folder gone")):
         result = run("net.py:make_net", "-o", name)
         assert isinstance(result.exception, MemlensError)
         assert says in result.exception.message

@@ -110,18 +110,15 @@ def test_sampled_runs_compare_by_process() -> None:
     assert (only.key, only.delta_bytes) == ("peak resident memory (RSS)", 500)
 
 
-def test_a_comparison_prints_its_totals() -> None:
-    """In Python `print` shows a line a figure, and n/a for what a record does not know."""
+def test_a_comparison_in_one_line() -> None:
+    """The first total that both records know."""
     allocated = Trace("predicted", [Alloc(1, 2048)])
     sampled = Trace("measured", [Sample(0, 7, 1000)], processes=[Process(7, "train.py")])
-    assert str(compare_traces(allocated, Trace("measured", [Alloc(1, 512)]), ("p", "m"))) == (
-        "p (predicted) and m (measured)\n"
-        "  allocated at the peak: 2.00 KiB, 512 B (-1.50 KiB)\n"
-        "  allocated at the end: 2.00 KiB, 512 B (-1.50 KiB)"
+    other = Trace("measured", [Alloc(1, 512)])
+    assert repr(compare_traces(allocated, other, ("p", "m"))) == (
+        "<Comparison: p (predicted) and m (measured): allocated at the peak 2.00 KiB and 512 B>"
     )
-    assert (
-        "  peak resident memory (RSS): n/a, 1,000 B" in str(compare_traces(allocated, sampled)).splitlines()
-    )
+    assert repr(compare_traces(allocated, sampled)) == "<Comparison: A (predicted) and B (measured)>"
 
 
 def test_notes_say_what_is_hard_to_compare() -> None:

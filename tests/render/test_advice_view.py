@@ -10,15 +10,16 @@ from memlens.render.advice import batch_headline
 from memlens.units import MIB
 
 
-def test_advice_prints_its_changes() -> None:
-    """In Python `print` shows the verdict and a line a change, not the dataclass."""
-    change = Advised("amp-bf16", "autocast", "", 12 * MIB, 30 * MIB, 35 * MIB, True, True, "")
-    assert str(Advice(prediction(45 * MIB), (change,))) == (
-        f"{prediction(45 * MIB)}\n  amp-bf16: saves 12.00 MiB, needs 30.00 MiB"
+def test_advice_in_one_line() -> None:
+    """The verdict, and the change that saves most; or the largest batch."""
+    changes = tuple(
+        Advised(name, "autocast", "", saves, 30 * MIB, 35 * MIB, True, True, "")
+        for name, saves in (("accumulate", 5 * MIB), ("amp-bf16", 12 * MIB))
     )
-    assert str(Advice(prediction(), (), largest_batch=LargestBatch(1200, 1, 1, None))).endswith(
-        "\n  the largest batch: 1,200"
-    )
+    said = prediction(45 * MIB).headline()
+    assert repr(Advice(prediction(45 * MIB), changes)) == f"<Advice: {said}; amp-bf16 saves 12.00 MiB>"
+    largest = Advice(prediction(), (), largest_batch=LargestBatch(1200, 1, 1, None))
+    assert largest.headline().endswith(": the largest batch is 1,200")
 
 
 @pytest.mark.parametrize(

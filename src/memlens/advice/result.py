@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from memlens.answers import Answer
 from memlens.explanation.prediction import Prediction, to_dict
 from memlens.units import format_bytes
 
@@ -64,8 +65,8 @@ class Refused:
     why: str
 
 
-@dataclass(frozen=True)
-class Advice:
+@dataclass(frozen=True, repr=False)
+class Advice(Answer):
     """What the scenario needs as it is (`base`), and what would change that, most useful first.
 
     Ranked: what leaves the result of training as it is before what does not, then by bytes saved.
@@ -88,15 +89,17 @@ class Advice:
         single = any(item.fits for item in self.advice)
         return self.base.fits or single or (self.combination is not None and self.combination.fits)
 
-    def __str__(self) -> str:
-        """The answer as it is, then a line a change; `memlens advise` shows more."""
-        lines = [str(self.base)]
-        for item in self.advice:
-            saves, needs = format_bytes(item.saves_bytes), format_bytes(item.process_bytes)
-            lines.append(f"  {item.name}: saves {saves}, needs {needs}")
+    def headline(self) -> str:
+        """The answer as it is, and what helps most."""
         if self.largest_batch is not None:
-            lines.append(f"  the largest batch: {self.largest_batch.batch_size:,}")
-        return "\n".join(lines)
+            return f"{self.base.target}: the largest batch is {self.largest_batch.batch_size:,}"
+        best = max(self.advice, key=lambda item: item.saves_bytes, default=None)
+        more = f"; {best.name} saves {format_bytes(best.saves_bytes)}" if best else "; nothing would help"
+        return f"{self.base.headline()}{more}"
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each change."""
+        return [to_dict(item) for item in self.advice]
 
     def to_dict(self) -> dict[str, Any]:
         """The contract `memlens.advice/1`, ready for json."""

@@ -22,7 +22,7 @@ from memlens.summaries.view import DEFAULT_DEPTH, check_columns
 ROW_SETTINGS = ("ascii_only", "depth", "var_names", "hide_recursive_layers")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelSummary(Summary):
     """A `Summary` that prints itself: `str()` is the table, and notebooks show it as one."""
 
@@ -37,9 +37,6 @@ class ModelSummary(Summary):
         return to_text(
             self, width=width, depth=self.depth, columns=self.columns, row_settings=self.row_settings
         )
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def _repr_html_(self) -> str:
         return to_html(self, depth=self.depth, columns=self.columns)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memlens.answers import Answer
 from memlens.explanation.curves import curves, total, unsampled_curves
 from memlens.explanation.explain import as_trace
 from memlens.explanation.held import held_by
@@ -59,8 +60,8 @@ class Difference:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Answer):
     """Every figure of both records, those that differ most first within their kind."""
 
     a: str
@@ -78,15 +79,18 @@ class Comparison:
         """All rows of a kind."""
         return [row for row in self.rows if row.kind == kind]
 
-    def __str__(self) -> str:
-        """The totals of both, a line each; `memlens compare` shows more."""
-        lines = [f"{self.a} ({self.a_origin}) and {self.b} ({self.b_origin})"]
+    def headline(self) -> str:
+        """The first total that both have, and how much more B has."""
+        figures = ""
         for row in self.of("total"):
-            sizes = ["n/a" if size is None else format_bytes(size) for size in (row.a_bytes, row.b_bytes)]
-            known = row.a_bytes is not None and row.b_bytes is not None
-            change = f" ({format_bytes(row.delta_bytes, sign=True)})" if known else ""
-            lines.append(f"  {row.key}: {sizes[0]}, {sizes[1]}{change}")
-        return "\n".join(lines)
+            if row.a_bytes is not None and row.b_bytes is not None:
+                figures = f": {row.key} {format_bytes(row.a_bytes)} and {format_bytes(row.b_bytes)}"
+                break
+        return f"{self.a} ({self.a_origin}) and {self.b} ({self.b_origin}){figures}"
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each figure."""
+        return [row.to_dict() for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Schema `memlens.comparison/1`."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from memlens.allocator import from_snapshot, verify
 from memlens.allocator.replay import Verification
+from memlens.answers import Answer
 from memlens.errors import UsageError
 from memlens.explanation.address_map import layout
 from memlens.explanation.fragmentation import PoolUse, pool_use
@@ -20,8 +21,10 @@ from memlens.explanation.oom_cause import Cause, causes, trace_before
 from memlens.explanation.prediction import Prediction, peak_index
 from memlens.explanation.prediction_record import recall
 from memlens.model import Alloc, Breakdown, OutOfMemory, Timeline, Trace
+from memlens.model.trace import allocation_row
 from memlens.records import load
 from memlens.records.torch_snapshot import load_snapshot
+from memlens.units import format_bytes
 
 __all__ = ["Explanation", "LineUse", "Verification", "as_trace", "explain", "explain_trace", "lines"]
 
@@ -37,8 +40,8 @@ class LineUse(NamedTuple):
     allocations: int
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Answer):
     """Who holds memory at one moment of a record, what grows, what is reserved and unused, why it ran out.
 
     `index` is the number of the event that is looked at. `checked` is the recording's replay by the rules of
@@ -103,6 +106,16 @@ class Explanation:
     @property
     def _config(self) -> Any:
         return from_snapshot(self.trace.metadata["allocator_settings"])
+
+    def headline(self) -> str:
+        """How much is held at the moment, and by whom most."""
+        top = f"; most by {self.lines[0].line}" if self.lines else ""
+        return f"{format_bytes(self.held.allocated_bytes)} allocated at event {self.index}{top}"
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each allocation that is alive at the moment, largest first."""
+        alive = sorted(self.held.live, key=lambda event: -event.bytes)
+        return [allocation_row(event) for event in alive]
 
     def to_dict(self, *, replay: bool = False, top: int = TOP) -> dict[str, Any]:
         """`memlens snapshot --json`, schema memlens.snapshot/1.

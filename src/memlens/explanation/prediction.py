@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from memlens.answers import Answer
 from memlens.explanation.held import held_by, largest_first
 from memlens.model import Alloc, Assumption, Category, Device, Site, Timeline, Trace
 from memlens.units import format_bytes
@@ -91,8 +92,8 @@ def fit_answer(fits: bool, high_process_bytes: int, memory_bytes: int) -> str:
     return "may not fit" if high_process_bytes > memory_bytes else "fits"
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(Answer):
     """What a scenario needs, where and why. `trace` has every event; `to_dict()` is the JSON contract.
 
     `device` is the card that was simulated. `fits` and `headroom_bytes` are None where no card was asked
@@ -151,8 +152,16 @@ class Prediction:
             contract["cards"] = [{**to_dict(card), "fits": card.fits} for card in self.cards]
         return contract
 
-    def __str__(self) -> str:
+    def headline(self) -> str:
+        """The verdict: `resnet50: fits the Tesla T4: needs 5.10 GiB of 14.56 GiB, 9.46 GiB to spare`."""
         return f"{self.target}: {verdict(self)}"
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One row: what was asked, the figures in bytes, and what holds memory at the peak."""
+        asked = {name: value for name, value in self.scenario.items() if isinstance(value, (str, int, bool))}
+        figures = {"fits": self.fits, "headroom_bytes": self.headroom_bytes, **to_dict(self.peak)}
+        held = {f"{key.value}_bytes": size for key, size in self.breakdown.items()}
+        return [{"target": self.target, "gpu": self.device.name, **asked, **figures, **held}]
 
 
 def to_dict(value: Any) -> dict[str, Any]:

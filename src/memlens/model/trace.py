@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from memlens.answers import Answer
 from memlens.model.assumption import Assumption
 from memlens.model.breakdown import Breakdown, breakdown_at
-from memlens.model.events import Alloc, Event, Free, Mark, SegmentAlloc, SegmentFree, Span
+from memlens.model.events import Alloc, Event, Free, Mark, Sample, SegmentAlloc, SegmentFree, Span
 from memlens.model.provenance import Provenance
 from memlens.model.timeline import Timeline, build_timeline
+from memlens.units import format_bytes
 
 Origin = Literal["predicted", "measured", "imported"]
 
@@ -49,8 +51,8 @@ class Process:
     exit_code: int | None = None
 
 
-@dataclass
-class Trace:
+@dataclass(repr=False)
+class Trace(Answer):
     """Events in order, the marks between them, and what was assumed.
 
     `baseline_allocated_bytes` and `baseline_reserved_bytes` are what was there before the first event, in
@@ -67,6 +69,30 @@ class Trace:
     spans: list[Span] = field(default_factory=list)
     baseline_allocated_bytes: int = 0
     baseline_reserved_bytes: int = 0
+
+    def headline(self) -> str:
+        """What kind of record it is, how long, and its highest."""
+        about = [self.origin, f"{len(self.events):,} events"]
+        if any(isinstance(event, Alloc) for event in self.events):
+            about.append(f"at most {format_bytes(self.timeline().peak_allocated_bytes)} allocated")
+        sizes = [event.rss_bytes or 0 for event in self.events if isinstance(event, Sample)]
+        if sizes:
+            about.append(f"one process held at most {format_bytes(max(sizes))}")
+        return ", ".join(about)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each allocation (`freed_at` is None where it never was), or for each sample of a run."""
+        freed = {event.id: index for index, event in enumerate(self.events) if isinstance(event, Free)}
+        rows = [
+            {"allocated_at": index, "freed_at": freed.get(event.id), **allocation_row(event)}
+            for index, event in enumerate(self.events)
+            if isinstance(event, Alloc)
+        ]
+        return rows or [
+            {name: getattr(event, name) for name in event.__slots__}
+            for event in self.events
+            if isinstance(event, Sample)
+        ]
 
     def timeline(self) -> Timeline:
         """Allocated and reserved bytes after every event."""
@@ -112,6 +138,22 @@ class Trace:
             raise AssertionError(
                 f"categories hold {held} bytes at the peak, allocated says {peak.allocated_bytes}"
             )
+
+
+def allocation_row(event: Alloc) -> dict[str, Any]:
+    """One allocation as a row of a table."""
+    site = event.site
+    return {
+        "bytes": event.bytes,
+        "requested_bytes": event.requested,
+        "category": event.category.value,
+        "file": site.file,
+        "line": site.line,
+        "module": site.module,
+        "operator": site.operator,
+        "backward": site.backward,
+        "stream": event.stream,
+    }
 
 
 def check_events(trace: Trace) -> None:

@@ -22,12 +22,8 @@ from memlens.units import MIB, format_bytes
 FORMATS = (".png", ".svg", ".pdf")
 
 
-def save(records: Sequence[tuple[str, Trace]], path: Path, **options: Any) -> None:
-    """Write a picture of one or several records, in the format of the extension. Options as in `draw`."""
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(
-            f"cannot write a picture as {path.name!r}", hint=f"use one of the endings {', '.join(FORMATS)}"
-        )
+def picture(records: Sequence[tuple[str, Trace]], **options: Any) -> Any:
+    """A matplotlib figure of one or several records. Options as in `draw`."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -36,6 +32,16 @@ def save(records: Sequence[tuple[str, Trace]], path: Path, **options: Any) -> No
     figure = Figure(figsize=(12.6, 6.0), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     draw(figure, records, **options)
+    return figure
+
+
+def save(records: Sequence[tuple[str, Trace]], path: Path, **options: Any) -> None:
+    """Write a picture of one or several records, in the format of the extension. Options as in `draw`."""
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(
+            f"cannot write a picture as {path.name!r}", hint=f"use one of the endings {', '.join(FORMATS)}"
+        )
+    figure = picture(records, **options)
     try:
         figure.savefig(path)
     except OSError as error:

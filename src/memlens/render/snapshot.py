@@ -37,12 +37,14 @@ def page(explanation: Explanation, *, replay: bool = False, top: int = TOP) -> R
 
 def _head(explanation: Explanation) -> Text:
     trace, timeline = explanation.trace, explanation.timeline
-    events, device = len(trace.events) - explanation.first_event, trace.metadata.get("device")
+    events, own = len(trace.events) - explanation.first_event, trace.metadata.get("device")
+    card = trace.device.name if trace.device is not None else "the device"
+    device = card if own is None else f"cuda:{own}"
     text = Text()
     text.append(
         f"{'peak ' if events else ''}{format_mib(timeline.peak_allocated_bytes)} allocated", style="bold"
     )
-    text.append(f", {format_mib(timeline.peak_reserved_bytes)} reserved on cuda:{device}")
+    text.append(f", {format_mib(timeline.peak_reserved_bytes)} reserved on {device}")
     if not events:
         text.append(
             " when it was written\nno event was recorded, so this is all that is known: call "
@@ -50,7 +52,8 @@ def _head(explanation: Explanation) -> Text:
         )
         return text
     start = timeline.allocated[explanation.first_event - 1] if explanation.first_event else 0
-    began = "from the first allocation on" if trace.metadata.get("complete") else "from the middle of a run"
+    is_whole = trace.metadata.get("complete", trace.origin == "predicted")
+    began = "from the first allocation on" if is_whole else "from the middle of a run"
     text.append(
         f"\n{format_count(events)} events, recorded {began}: "
         f"{format_mib(start)} allocated at the start, "
@@ -62,7 +65,7 @@ def _head(explanation: Explanation) -> Text:
             f"\nwith the rests of blocks, found by replay, the peak is {format_mib(explanation.block_bytes)}",
             style="dim",
         )
-    others = [f"cuda:{number}" for number in trace.metadata.get("devices", []) if number != device]
+    others = [f"cuda:{number}" for number in trace.metadata.get("devices", []) if number != own]
     if others:
         text.append(f"\nalso recorded: {', '.join(others)} (--device)", style="dim")
     return text

@@ -7,6 +7,7 @@ import io
 from dataclasses import dataclass, field
 from typing import Any
 
+from memlens.answers import Answer
 from memlens.model import Assumption
 from memlens.summaries.other_tools import Like
 from memlens.summaries.rows import CONTRACT, Row, Totals
@@ -14,8 +15,8 @@ from memlens.summaries.rows import CONTRACT, Row, Totals
 SCHEMA = "memlens.summary/1"
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(Answer):
     """What `memlens summary` knows. Sums of `rows` are `totals`, whatever the depth they are shown at."""
 
     target: str
@@ -59,8 +60,19 @@ class Summary:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(CONTRACT)
+        writer.writerows(cells.values() for cells in self.to_rows())
+        return text.getvalue()
+
+    def headline(self) -> str:
+        """The model, its parameters, and what one step of it holds."""
+        totals = self.totals
+        return f"{self.target}, {totals.params:,} parameters, {len(self.rows)} layers"
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each layer, shapes as `1x64x224x224` with spaces between several."""
+        rows = []
         for row in self.rows:
             cells = row.to_dict()
             cells["output_shapes"] = " ".join("x".join(map(str, shape)) for shape in row.output_shapes)
-            writer.writerow(cells[name] for name in CONTRACT)
-        return text.getvalue()
+            rows.append({name: cells[name] for name in CONTRACT})
+        return rows

@@ -61,7 +61,7 @@ memlens predict --gpu T4 torchrun --nproc-per-node 1 train.py --epochs 3
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Write a file: .json, .txt, .html (a page), .memlens (every event), .pickle (a torch snapshot).",
+    help="Write a file: .json, .txt, .csv, .html (a page), .memlens (every event), .pickle (as torch's).",
 )
 @shared("--force")
 @click.pass_context
@@ -102,7 +102,7 @@ def command(
     return 1 if prediction.fits is False else 0
 
 
-ENDINGS = (".json", ".txt", ".html", ".memlens", ".pickle")
+ENDINGS = (".json", ".txt", ".csv", ".html", ".memlens", ".pickle")
 
 
 def run_script(
@@ -163,36 +163,14 @@ def run(
     return prediction
 
 
-def as_file(prediction: Prediction, ending: str) -> bytes:
-    """The prediction in the format that a file's ending names."""
-    if ending == ".json":
-        return (json.dumps(prediction.to_dict(), indent=2) + "\n").encode()
-    if ending == ".pickle":
-        from memlens.records.snapshot_writer import dumps
-
-        return dumps(prediction.trace)
-    if ending == ".html":
-        from memlens.render.report import to_html
-
-        return to_html(prediction.trace, prediction.target).encode()
-    from memlens.render.prediction import to_text
-
-    return to_text(prediction, width=100).encode()
-
-
 def write(prediction: Prediction, as_json: bool, output: Path | None) -> None:
     """To the terminal as people read it, or as JSON; to a file by its ending."""
     if output is not None:
-        if output.suffix == ".memlens":
-            from memlens.records.native import save
-
-            save(prediction.trace, output)
-        else:
-            output.write_bytes(as_file(prediction, output.suffix))
+        prediction.save(output)
         click.echo(f"wrote {output}", err=True)
     if as_json:
         click.echo(json.dumps(prediction.to_dict(), indent=2))
     elif output is None:
-        from memlens.render.prediction import PredictionView
-
-        print_page(PredictionView(prediction))
+        print_page(prediction)
+    else:
+        click.echo(prediction.headline())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from memlens.allocator import AllocatorConfig, CachingAllocator
+from memlens.answers import Answer
 from memlens.devices import Gpu
 from memlens.model import Assumption, Category, Event, Mark, Site, Trace
 from memlens.simulation.core.attribution import Attribution
@@ -18,6 +19,7 @@ from memlens.simulation.core.ledger import CUDA, HOST, Ledger
 from memlens.simulation.core.phases import Phases
 from memlens.simulation.core.streams import Streams
 from memlens.simulation.core.tensors_in import tensors_in
+from memlens.units import format_bytes
 
 # a tensor on the host up to this size is real, so that shapes computed on the host just work
 REAL_HOST_BYTES = 1 << 20
@@ -30,7 +32,7 @@ class _Here(threading.local):
         self.target: str | None = None
 
 
-class Simulation:
+class Simulation(Answer):
     """What `memlens.simulate()` gives: the trace so far, the allocator, and ways to annotate."""
 
     def __init__(
@@ -60,6 +62,18 @@ class Simulation:
         self._handles: dict[tuple[int, bool, int], Callable[[], None]] = {}
         self.notes: dict[str, Any] = {}  # what a rule keeps for the length of the simulation
         self.at_end: list[Callable[[], None]] = []  # run once, when the simulation has ended
+
+    def headline(self) -> str:
+        """The card, and what is allocated and reserved on it."""
+        held, most = self.allocator.allocated_bytes, self.trace.timeline().peak_allocated_bytes
+        return (
+            f"{self.gpu.name}, {format_bytes(held)} allocated now, {format_bytes(most)} at most, "
+            f"{format_bytes(self.allocator.reserved_bytes)} reserved"
+        )
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each allocation so far."""
+        return self.trace.to_rows()
 
     @property
     def stream(self) -> int:
