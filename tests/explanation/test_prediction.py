@@ -14,6 +14,7 @@ from memlens.units import GIB, MIB
 CONTRACT = [
     "schema", "target", "scenario", "device", "fits", "headroom_bytes", "peak", "breakdown_at_peak", "steps",
     "top_modules", "assumptions", "operators", "allocations", "elapsed_seconds", "memlens", "torch",
+    "top_holders", "growth", "notes",
 ]  # fmt: skip
 
 

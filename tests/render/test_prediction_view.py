@@ -7,8 +7,16 @@ from dataclasses import replace
 import pytest
 
 from memlens.explanation.prediction import Card, Prediction, build_prediction
+from memlens.explanation.step_growth import StepGrowth
 from memlens.model import Alloc, Assumption, Category, Device, Free, Mark, SegmentAlloc, Site, Trace
-from memlens.render.prediction import format_range, join_names, short_path, subtitle, to_text
+from memlens.render.prediction import (
+    format_range,
+    join_names,
+    share_columns,
+    short_path,
+    subtitle,
+    to_text,
+)
 from memlens.units import GIB, MIB
 
 LAYER = Site("net.py", 12, "forward", "encoder.layers.0.attention", "MultiheadAttention", "addmm")
@@ -56,13 +64,13 @@ What holds most at the peak
   encoder.layers.0.attention  MultiheadAttention  40.00 MiB  ███████████████
 
 Allocated over step 1
-  60.0 MiB ┤██████████████████████
-           ┤██████████████████████
-           ┤██████████████████████                       ██████████████████████
-           ┤██████████████████████                       ██████████████████████
+  60.0 MiB ┤█████████████████████████
+           ┤█████████████████████████
+           ┤█████████████████████████                     █████████████████████
+           ┤█████████████████████████                     █████████████████████
            ┤███████████████████████████████████████████████████████████████████
        0 B ┤███████████████████████████████████████████████████████████████████
-            └forward              └backward
+            └forward                 └backward
 
 What is assumed, and how far it may move the peak
   the CUDA context takes 20.00 MiB: it depends on the driver     -10 MiB +30 MiB
@@ -81,6 +89,30 @@ def test_the_whole_page_at_80_columns() -> None:
 def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     """From a narrow pane to a wide screen."""
     assert max(len(line) for line in to_text(prediction(), width).splitlines()) <= width
+
+
+@pytest.mark.parametrize("columns", [20, 67, 187])
+def test_many_phases_share_the_chart(columns: int) -> None:
+    """However many phases a step has, their columns add up to the chart's."""
+    phases = [
+        (name, 10 * n, 10 * n + 10) for n, name in enumerate(["forward", "backward", "after backward"] * 7)
+    ]
+    spans = share_columns(phases, columns)
+    assert sum(spans) == max(columns, len(phases))
+    assert min(spans) >= 1
+
+
+def test_growth_is_in_the_verdict() -> None:
+    """The card has room for a number of steps more; the holder is named."""
+    grown = replace(
+        prediction(), growth=StepGrowth(2 * MIB, "train.py:7", 11), notes=("no backward follows",)
+    )
+    page = to_text(grown, 80)
+    assert "\nGrows by 2.00 MiB a step (train.py:7): out of memory after 11 more steps\n" in page
+    assert "Worth knowing\n  no backward follows" in page
+    assert grown.headline().endswith(
+        "; grows by 2.00 MiB a step (train.py:7): out of memory after 11 more steps"
+    )
 
 
 def test_the_line_below_the_answer_names_all_that_was_said() -> None:

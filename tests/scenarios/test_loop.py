@@ -152,7 +152,7 @@ def test_memory_alone_is_a_card() -> None:
     found = memlens.predict(mlp(), inputs="1024", batch_size=500_000, memory="1GiB")
     assert found.fits is False
     assert found.headroom_bytes < 0
-    assert str(found).startswith("Sequential: does not fit a GPU with 1.00 GiB")
+    assert found.headline().startswith("Sequential: does not fit a GPU with 1.00 GiB")
 
 
 def test_both_ways_to_name_inputs_agree() -> None:

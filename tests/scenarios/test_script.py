@@ -221,10 +221,10 @@ def test_a_condition_whose_other_way_fails(outcomes: dict[str, Future[Prediction
 
 def test_a_loop_that_grows(outcomes: dict[str, Future[Prediction]]) -> None:
     """A list of outputs takes 16 MiB more in every step; a cache that was made once is no growth."""
-    told = [a.what for a in outcomes["grows"].result().assumptions if a.what.startswith("every step leaves")]
-    assert told
-    assert told[0].startswith("every step leaves 16.00 MiB behind, most of it made at ")
-    assert not any("every step leaves" in a.what for a in outcomes["plain"].result().assumptions)
+    grown = outcomes["grows"].result().growth
+    assert grown is not None
+    assert (grown.bytes_per_step, grown.line.partition(":")[0][-8:]) == (16 << 20, "grows.py")
+    assert outcomes["plain"].result().growth is None
 
 
 def test_a_script_for_torchrun(outcomes: dict[str, Future[Prediction]]) -> None:

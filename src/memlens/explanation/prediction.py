@@ -7,17 +7,17 @@ those moments (reserved seldom falls) the one with most allocated is shown, sinc
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memlens.answers import Answer
-from memlens.explanation.held import held_by, largest_first
+from memlens.explanation.step_growth import StepGrowth, step_growth
+from memlens.explanation.top_holders import HeldBy, Holder, build_holders, notes, top_holders
 from memlens.model import Alloc, Assumption, Category, Device, Site, Timeline, Trace
 from memlens.units import format_bytes
 
 SCHEMA = "memlens.prediction/1"
 PHASES = ("forward", "backward", "optimizer")
-TOP_MODULES = 10
 
 # the contract has no "unknown": what a simulation could not name was short-lived
 _KEYS = tuple(c for c in Category if c is not Category.UNKNOWN)
@@ -51,15 +51,6 @@ class Step:
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     end_allocated_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBy:
-    """A module and the bytes at the peak that belong to it, its children not included."""
-
-    module: str
-    type: str
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +100,7 @@ class Prediction(Answer):
     breakdown: dict[Category, int]
     steps: tuple[Step, ...]
     top_modules: tuple[HeldBy, ...]
+    top_holders: tuple[Holder, ...]
     assumptions: tuple[Assumption, ...]
     operators: int
     allocations: int
@@ -116,6 +108,8 @@ class Prediction(Answer):
     memlens: str
     torch: str
     cards: tuple[Card, ...] = ()
+    growth: StepGrowth | None = None
+    notes: tuple[str, ...] = ()
     trace: Trace = field(repr=False, default_factory=lambda: Trace("predicted"))
 
     @property
@@ -147,6 +141,9 @@ class Prediction(Answer):
             "elapsed_seconds": self.elapsed_seconds,
             "memlens": self.memlens,
             "torch": self.torch,
+            "top_holders": [to_dict(holder) for holder in self.top_holders],
+            "growth": None if self.growth is None else to_dict(self.growth),
+            "notes": list(self.notes),
         }
         if self.fits is None:
             contract["cards"] = [{**to_dict(card), "fits": card.fits} for card in self.cards]
@@ -169,7 +166,13 @@ def to_dict(value: Any) -> dict[str, Any]:
 
 
 def verdict(prediction: Prediction) -> str:
-    """The answer in one line."""
+    """The answer in one line, and what would make it untrue later."""
+    answer = fit_sentence(prediction)
+    return f"{answer}; {prediction.growth.text()}" if prediction.growth is not None else answer
+
+
+def fit_sentence(prediction: Prediction) -> str:
+    """Whether it fits, with the figures."""
     peak, device = prediction.peak, prediction.device
     needs = format_bytes(peak.process_bytes)
     if prediction.fits is None or device.memory_bytes is None or prediction.headroom_bytes is None:
@@ -286,18 +289,6 @@ def previous_allocated_bytes(timeline: Timeline, index: int) -> int:
     return timeline.allocated[index - 1]
 
 
-def build_holders(trace: Trace, index: int, count: int = TOP_MODULES) -> tuple[HeldBy, ...]:
-    """The modules that hold most at event number `index`; the root is the empty path."""
-    at_peak = trace.breakdown(index)
-    types: dict[str | None, str] = {}
-    for alloc in at_peak.live:
-        types.setdefault(alloc.site.module, alloc.site.module_type)
-    ranked = largest_first(held_by(at_peak, lambda alloc: alloc.site.module))
-    return tuple(HeldBy(module, types[module], use.bytes) for module, use in ranked if module is not None)[
-        :count
-    ]
-
-
 def count_allocations(trace: Trace) -> int:
     return sum(isinstance(event, Alloc) for event in trace.events)
 
@@ -319,6 +310,9 @@ def build_prediction(
     peak = build_peak(trace, timeline, index, assumptions)
     device = trace.device or Device("an unnamed device")
     memory = device.memory_bytes if asked_for_a_card else None
+    held, grown = trace.breakdown(index), step_growth(trace)
+    if grown is not None and memory is not None and peak.process_bytes <= memory:
+        grown = replace(grown, more_steps=(memory - peak.process_bytes) // grown.bytes_per_step)
     return Prediction(
         target=target, scenario=scenario, device=device,
         fits=None if memory is None else peak.process_bytes <= memory,
@@ -326,7 +320,10 @@ def build_prediction(
         peak=peak,
         breakdown=breakdown_at_peak(trace, timeline, index),
         steps=build_steps(trace, timeline),
-        top_modules=build_holders(trace, index),
+        top_modules=build_holders(held),
+        top_holders=top_holders(held),
+        growth=grown,
+        notes=tuple(notes(trace, held)),
         assumptions=tuple(sorted(assumptions, key=lambda a: a.low_bytes - a.high_bytes)),
         operators=operators, allocations=count_allocations(trace), elapsed_seconds=elapsed_seconds,
         memlens=versions[0], torch=versions[1], trace=trace,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from memlens.explanation.prediction import Prediction, short_name, verdict
+from memlens.explanation.prediction import Prediction, fit_sentence, short_name
+from memlens.explanation.top_holders import Holder
 from memlens.model import Assumption, Category
 from memlens.render.bars import bar, chart, resample
 from memlens.render.consoles import as_text
@@ -59,7 +61,9 @@ def render(prediction: Prediction, width: int) -> list[RenderableType]:
         section("Memory at the peak", categories(prediction, width)),
         section("Where the peak is", place(prediction)),
     ]
-    if prediction.top_modules:
+    if prediction.notes:
+        parts.append(section("Worth knowing", Text("\n".join(f"  {note}" for note in prediction.notes))))
+    if prediction.top_holders:
         parts.append(section("What holds most at the peak", holders(prediction, width)))
     if prediction.steps:
         number = prediction.peak.step or prediction.steps[-1].step
@@ -79,8 +83,14 @@ def headline(prediction: Prediction) -> Text:
         style = "bold red"
     else:
         style = "bold yellow" if prediction.may_not_fit else "bold green"
-    text = verdict(prediction)
-    return Text(text[0].upper() + text[1:], style=style)
+    text = Text(capital(fit_sentence(prediction)), style=style)
+    if prediction.growth is not None:
+        text.append(f"\n{capital(prediction.growth.text())}", style="bold yellow")
+    return text
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def subtitle(prediction: Prediction) -> Text:
@@ -169,22 +179,30 @@ def place(prediction: Prediction) -> Table:
 
 
 def holders(prediction: Prediction, width: int) -> Table:
+    """Modules by their path, and lines for what no module made."""
     table = grid()
     if width < NARROW:
         table.add_column(overflow="fold")
         table.add_column(justify="right", no_wrap=True)
-        for holder in prediction.top_modules:
-            table.add_row(f"  {holder.module or '(the model itself)'}", format_bytes(holder.bytes))
+        for holder in prediction.top_holders:
+            table.add_row(f"  {holder_name(holder)}", format_bytes(holder.bytes))
         return table
     for align in ("left", "left", "right", "left"):
         table.add_column(justify=align, no_wrap=True, overflow="ellipsis")
-    most = prediction.top_modules[0].bytes
+    most = prediction.top_holders[0].bytes
     room = max(width - 65, 8)
-    for holder in prediction.top_modules:
-        name = Text(f"  {holder.module or '(the model itself)'}")
+    for holder in prediction.top_holders:
+        name = Text(f"  {holder_name(holder)}")
         drawn = Text(bar(holder.bytes / most, room), style="green")
-        table.add_row(name, Text(holder.type, style="dim"), format_bytes(holder.bytes), drawn)
+        table.add_row(name, Text(holder.what, style="dim"), format_bytes(holder.bytes), drawn)
     return table
+
+
+def holder_name(holder: Holder) -> str:
+    """`layers.3.attn`, or `train.py:12` for what no module made."""
+    if holder.module is None:
+        return short_path(holder.line)
+    return holder.module or "(the model itself)"
 
 
 def over_step(prediction: Prediction, number: int, width: int) -> Group:
@@ -218,13 +236,20 @@ def step_phases(prediction: Prediction, number: int) -> list[tuple[str, int, int
 
 
 def share_columns(phases: list[tuple[str, int, int]], columns: int) -> list[int]:
-    """How many columns each phase gets: by its events, and enough for its name."""
+    """How many columns each phase gets, `columns` in all: by its events, and by its name if that fits.
+
+    >>> share_columns([("forward", 0, 90), ("backward", 90, 100)], 40)
+    [27, 13]
+    >>> share_columns([("forward", 0, 50), ("backward", 50, 100)] * 4, 12)
+    [1, 2, 1, 2, 1, 2, 1, 2]
+    """
     events = sum(b - a for _, a, b in phases)
-    wanted = [max(round(columns * (b - a) / events), len(name) + 2) for name, a, b in phases]
-    surplus = sum(wanted) - columns
-    widest = wanted.index(max(wanted))
-    wanted[widest] = max(wanted[widest] - surplus, 1)
-    return wanted
+    names = [len(name) + 2 for name, _, _ in phases]
+    least = names if sum(names) <= columns else [1] * len(phases)
+    spare = max(columns - sum(least), 0)
+    ends = [0, *accumulate(b - a for _, a, b in phases)]
+    places = [spare * end // events for end in ends]
+    return [low + after - before for low, before, after in zip(least, places, places[1:], strict=False)]
 
 
 def cards(prediction: Prediction, width: int) -> Table:

@@ -100,7 +100,12 @@ class _Simulating(Patches[Simulation], SimulationContext):
         if alloc_conf is None:  # as PyTorch: read when CUDA is first used, so that the program may set it
             sim.ledger.before_first = lambda: sim.configure(from_environment(os.environ), text_in(os.environ))
         device_mode = DeviceMode(sim)
-        for undo in (device_mode.moved.put_back, sim.ledger.close, lambda: settle(sim.trace), sim.finish):
+        for undo in (
+            device_mode.moved.put_back,
+            sim.ledger.close,
+            lambda: settle(sim.trace, sim.phases.forward_ends),
+            sim.finish,
+        ):
             self.afterwards(undo)
         self.afterwards(_active.clear)
         _active.append(sim)

@@ -175,7 +175,7 @@ class Inside:
     def write(self, complaint: Complaint | None) -> None:
         sim, steps = self.sim, self.steps
         end = steps.end if steps.stopped else len(sim.events)
-        settle(sim.trace)
+        settle(sim.trace, sim.phases.forward_ends)
         trace = sim.trace
         if self.late and steps.counts and not steps.taken:
             complaint = self.too_late(complaint)

@@ -29,7 +29,6 @@ from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
 from memlens.scenarios.finish_prediction import conclude
 from memlens.scenarios.script import parent
 from memlens.scenarios.script.job import GRACE_SECONDS, Job, Result, read_result
-from memlens.scenarios.script.leak_per_step import growth
 from memlens.scenarios.script.ranks import TORCHRUN, other_ranks
 from memlens.units import parse_bytes
 
@@ -127,8 +126,6 @@ def run_script(
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += [*script.assumptions, *ending(script, result)]
     trace.assumptions += list(other_ranks(script.ranks, trace))
-    grows = growth(trace) if result.stopped else None
-    trace.assumptions += [grows] if grows is not None else []
     # a library asks to check its arguments rather than to choose
     lines = [line for line in result.conditions if whose(line) is not Whose.LIBRARY]
     if lines and observer is None and not script.unknown_is:

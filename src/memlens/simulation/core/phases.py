@@ -6,6 +6,7 @@ optimizer hooks tell when a step begins and ends. Scenarios that own the loop ma
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
@@ -20,7 +21,7 @@ from memlens.simulation.core import lbfgs
 from memlens.simulation.core.uncounted import check_module, check_optimizer
 
 if TYPE_CHECKING:
-    from memlens.model import Assumption, Site, Trace
+    from memlens.model import Assumption, Event, Site, Trace
     from memlens.patching import Patches
     from memlens.simulation.core.attribution import Attribution
     from memlens.simulation.core.ledger import Ledger
@@ -31,6 +32,7 @@ class Loop(Protocol):
 
     attribution: Attribution
     ledger: Ledger
+    events: list[Event]
     phase: str
     step: int
 
@@ -52,6 +54,7 @@ class Phases:
         self.sim = simulation
         self.automatic = automatic
         self.optimizers: WeakSet[torch.optim.Optimizer] = WeakSet()  # those that made a step
+        self.forward_ends: list[int] = []  # events at which an outermost forward ended
         self.history_bytes = 0  # the most that L-BFGS held
         self._stepped = True  # the optimizer ran since the last forward: the next forward begins a step
 
@@ -69,6 +72,8 @@ class Phases:
 
     def module_ends(self, module: nn.Module, args: Any, output: Any) -> None:
         self.sim.attribution.leave()
+        if not self.sim.attribution.modules:
+            self.forward_ends.append(len(self.sim.events))
 
     def backward_begins(self) -> None:
         if self.automatic:
@@ -130,8 +135,13 @@ def _remove(ours: tuple[Any, ...]) -> None:
             del table[key]
 
 
-def settle(trace: Trace) -> None:
-    """Name for good what was only provisional: what forward made and freed before backward was temporary."""
+def settle(trace: Trace, forward_ends: list[int]) -> None:
+    """Name for good what was only provisional.
+
+    What forward made and freed before backward was temporary. Where no backward follows, what outlives its
+    forward is kept for one that never comes (a forgotten `no_grad`): still an activation. `forward_ends` are
+    the events at which the outermost modules' forwards ended.
+    """
     freed = {event.id: number for number, event in enumerate(trace.events) if isinstance(event, Free)}
     backwards = [mark.index for mark in trace.marks if mark.name == "backward"]
     position = 0
@@ -140,6 +150,10 @@ def settle(trace: Trace) -> None:
             continue
         while position < len(backwards) and backwards[position] <= number:
             position += 1
-        kept = position < len(backwards) and freed.get(event.id, len(trace.events)) >= backwards[position]
-        if not kept:
+        if position < len(backwards):
+            needed = backwards[position]
+        else:
+            later = bisect_left(forward_ends, number)
+            needed = forward_ends[later] if later < len(forward_ends) else len(trace.events)
+        if freed.get(event.id, len(trace.events)) < needed:
             event.category = Category.TEMPORARY
