@@ -97,7 +97,8 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
         {},
     ),
     "only_one_way": (
-        "while True:\n    loss = step()\n    if (loss > 5).all():\n        raise ValueError('diverged')", {}
+        "def give_up(why):\n    raise ValueError(why)\n"
+        "while True:\n    loss = step()\n    if (loss > 5).all():\n        give_up('diverged')", {}
     ),
     "grows": (
         "kept, cache = [], None\nwhile True:\n    out = model(torch.randn(4096, 1024, device=device))\n"

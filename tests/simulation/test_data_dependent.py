@@ -144,12 +144,30 @@ def test_boxes_are_all_kept() -> None:
     assert [told.what.split()[0] for told in sim.trace.assumptions] == ["nms"]
 
 
-def test_a_loss_is_finite() -> None:
-    """Loops that stop when their loss is not finite go on; a condition on data is not taken to be true."""
+def test_a_training_is_healthy() -> None:
+    """No number is NaN or infinite, however that is asked; a condition on data is not taken to be true."""
     with memlens.simulate(gpu="A100 40GB") as sim:
         x = torch.randn(300, 300, device="cuda")
-        for finite in (x.mean().isfinite(), torch.isfinite(x).all(), torch.isfinite(x).any(1).all()):
-            assert bool(finite)
-        for other in (~torch.isfinite(x.mean()), torch.isnan(x).any(), (torch.isfinite(x) & (x > 0)).all()):
-            assert not bool(other)
-    assert list(sim.values.conditions) != []
+        isnan, isinf, loss = torch.isnan(x), x.isinf(), x.sum()
+        well = [x.mean().isfinite(), torch.isfinite(x).all(), torch.isfinite(x).any(1).all(), ~isnan.any()]
+        ill = [
+            ~torch.isfinite(x.mean()), isnan.any(), (isnan | isinf).any(), loss != loss,
+            isnan.sum() > 0, isnan.float().mean() > 0, torch.count_nonzero(isinf) != 0,
+            isnan.cpu().numpy().any(), torch.isnan(loss),
+        ]  # fmt: skip
+        answers = [bool(one) for one in well], [bool(one) for one in ill]
+        assert list(sim.values.conditions) == []
+        answers[0].append(bool((torch.isfinite(x) & (x > 0)).all()))
+    assert answers == ([True] * 4 + [False], [False] * 9)
+    assert len(sim.values.conditions) == 1
+
+
+def test_gradients_do_not_overflow() -> None:
+    """A loop that scales by hand reads 0, and steps."""
+    with memlens.simulate(gpu="A100 40GB"):
+        weight = torch.nn.Parameter(torch.ones(8, device="cuda"))
+        scaler = torch.amp.GradScaler("cuda")
+        scaler.scale(weight.sum()).backward()
+        optimizer = torch.optim.SGD([weight], 0.1)
+        scaler.unscale_(optimizer)
+        assert [found.item() for found in scaler._found_inf_per_device(optimizer).values()] == [0.0]

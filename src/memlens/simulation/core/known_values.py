@@ -7,13 +7,14 @@ a stand-in, and the simulation says so.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from memlens.model import Assumption
-from memlens.simulation.core import lbfgs
+from memlens.simulation.core import guards, lbfgs, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,19 +33,9 @@ _TEMPLATES = {
 }
 # distributions ask it whether their parameters are valid: taken to be true
 _LIKELY = {"_is_all_true"}
-# of answers that are taken to be true, these are true as well
-_STAY_TRUE = {
-    "all",
-    "any",
-    "logical_and",
-    "bitwise_and",
-    "logical_or",
-    "bitwise_or",
-    "view",
-    "select",
-    "clone",
-}
 KEPT_BYTES = 64 * 1024  # host tensors up to this size keep their data when they are uploaded
+NOT_COMPUTED = "the simulation computes sizes, not values; code that depends on it may go another way"
+NOT_ENDED = "it is asked by a check that would end the program otherwise"
 STAND_INS = {"float": 1.0, "int": 1}
 
 
@@ -56,7 +47,8 @@ class Values:
     ) -> None:
         self.ledger, self._site, self._assume = ledger, site, assume
         self.known = 0
-        self.likely: dict[int, Storage | None] = {}  # storages of answers that are taken to be true
+        # answers of a healthy run, by their storage
+        self.healthy: dict[int, tuple[Storage, uniform.Value]] = {}
         self.unknown_is = False  # what a condition that nobody computed reads as
         self.conditions: dict[str, None] = {}  # the lines that read one, in order
         self._told: set[str] = set()
@@ -92,16 +84,18 @@ class Values:
         entry = self.ledger.storages.get(first.untyped_storage()._cdata)
         if entry is None:
             return False
-        if entry.value is not None or name in _TEMPLATES or name in _LIKELY:
-            return True
-        return bool(self.likely) and self.likely.get(entry.key) is entry
+        return entry.value is not None or name in _TEMPLATES or name in _LIKELY or bool(self.healthy)
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Compute a small operator on data that is known, so that its result is known too."""
         first = out[0] if isinstance(out, (tuple, list)) else out
-        if not isinstance(first, Tensor) or first.numel() * first.element_size() > KEPT_BYTES:
+        if not isinstance(first, Tensor):
             return
         name = func.overloadpacket.__name__
+        if self.healthy and args and name in uniform.FOLLOWED:
+            self.take_as(first, uniform.result(name, args, self.healthy_value))
+        if first.numel() * first.element_size() > KEPT_BYTES:
+            return
         if name in _TEMPLATES:
             number = _TEMPLATES[name]
             self.filled(first, args[-1] if number is None else number)
@@ -110,8 +104,8 @@ class Values:
         real_args = self._real(args, seen)
         real_kwargs = {name: self._real(value, seen) for name, value in kwargs.items()}
         if real_args is None or any(v is None and kwargs[n] is not None for n, v in real_kwargs.items()):
-            if name in _LIKELY or (name in _STAY_TRUE and all(self.is_likely(t) for t in seen)):
-                self.take_as_true(first)
+            if name in _LIKELY:
+                self.take_as(first, True)
             return
         if not seen and (first.dtype.is_floating_point or first.dtype.is_complex):
             return  # made from nothing: only integers and masks decide where code goes
@@ -154,43 +148,51 @@ class Values:
             return known
         value = lbfgs.decided(tensor.dtype)
         if value is None:
-            value = self.stand_in(tensor)
-            self._tell(value)
+            value, why = self.stand_in(tensor)
+            self._tell(value, why)
         return torch.full(tensor.shape, value, dtype=tensor.dtype)
 
-    def take_as_true(self, tensor: Tensor) -> None:
-        """An answer that nobody computed, and that any healthy run would find true."""
+    def take_as(self, tensor: Tensor, value: uniform.Value | None) -> None:
+        """An answer that nobody computed, and that is the same in any healthy run; None: it is not."""
         entry = self.ledger.of(tensor)
-        if entry is not None:
-            self.likely[entry.key] = entry
+        if entry is not None and value is not None:
+            self.healthy[entry.key] = entry, value
 
-    def is_likely(self, tensor: Tensor) -> bool:
-        entry = self.ledger.of(tensor)  # an address may have been used again since
-        return entry is not None and self.likely.get(entry.key) is entry
+    def healthy_value(self, tensor: Any) -> uniform.Value | None:
+        """What all elements of `tensor` are in a healthy run; None where that is not known."""
+        entry = self.ledger.of(tensor) if isinstance(tensor, Tensor) else None
+        kept = self.healthy.get(entry.key) if entry is not None else None
+        # an address may have been used again since
+        return kept[1] if kept is not None and kept[0] is entry else None
 
-    def stand_in(self, tensor: Tensor) -> Any:
+    def stand_in(self, tensor: Tensor) -> tuple[Any, str]:
+        """What a value that nobody computed reads as, and why."""
         dtype = tensor.dtype
-        if dtype is torch.bool:
-            if self.is_likely(tensor):
-                return True
-            self.conditions[self._where()] = None
-            return self.unknown_is
-        return STAND_INS["float" if dtype.is_floating_point or dtype.is_complex else "int"]
+        healthy = self.healthy_value(tensor)
+        if healthy is not None:
+            return (
+                healthy,
+                "as in a training that does not diverge; code that depends on it may go another way",
+            )
+        if dtype is not torch.bool:
+            usual = STAND_INS["float" if dtype.is_floating_point or dtype.is_complex else "int"]
+            value = guards.number(sys._getframe(1), usual) if tensor.numel() == 1 else usual
+            return value, NOT_COMPUTED if value == usual else NOT_ENDED
+        value = guards.condition(sys._getframe(1))
+        if value is not None:
+            return value, NOT_ENDED
+        self.conditions[self._where()] = None
+        unknown = "" if self.unknown_is else ", which could move the figure by an unknown amount"
+        return self.unknown_is, NOT_COMPUTED + unknown
 
     def _where(self) -> str:
         return self._site("item").where or "an unknown line"
 
-    def _tell(self, value: Any) -> None:
+    def _tell(self, value: Any, why: str) -> None:
         where = self._where()
         if where not in self._told:
             self._told.add(where)
-            self._assume(
-                Assumption(
-                    f"a value read from the device at {where} is taken to be {value}",
-                    "the simulation computes sizes, not values; code that depends on it may go another way"
-                    + (", which could move the figure by an unknown amount" if value is False else ""),
-                )
-            )
+            self._assume(Assumption(f"a value read from the device at {where} is taken to be {value}", why))
 
 
 def _extent(tensor: Tensor) -> int:

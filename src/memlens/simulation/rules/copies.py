@@ -76,6 +76,7 @@ def _settle(cuda: Cuda, source: Tensor, copy: Tensor, target: str) -> None:
     known = cuda.known(source) if source.is_meta and sim.values.known else None
     if known is not None and copy.is_contiguous():
         sim.values.remember(copy, known.to(copy.dtype))
+    sim.values.take_as(copy, sim.values.healthy_value(source))
 
 
 @operator("aten::copy_")

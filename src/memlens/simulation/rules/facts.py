@@ -29,7 +29,7 @@ FOLLOWED = operator_names("""
     floor_divide remainder neg _is_all_true abs clamp clamp_min clamp_max maximum minimum clone cat
     stack where masked_fill index_select index gather flip roll repeat tril triu sort arange full
     scalar_tensor isin nonzero _unique2 unique_consecutive masked_select bincount ones zeros
-    ones_like zeros_like full_like new_ones new_zeros new_full ceil floor
+    ones_like zeros_like full_like new_ones new_zeros new_full ceil floor mean count_nonzero
 """)
 
 # take index tensors of the host beside tensors of the device

@@ -188,13 +188,38 @@ def _format(mode: DeviceMode, func: Function, tensor: Tensor, spec: str, /) -> s
     return text
 
 
-@handles(torch.isfinite, Tensor.isfinite)
-def _isfinite(mode: DeviceMode, func: Function, /, *args: object, **kwargs: object) -> Tensor:
-    """Loops ask it to stop when their loss is not finite: what nobody computed is taken to be finite."""
+_FINITE = {
+    torch.isfinite: True, Tensor.isfinite: True, torch.isnan: False, Tensor.isnan: False,
+    torch.isinf: False, Tensor.isinf: False, torch.isposinf: False, Tensor.isposinf: False,
+    torch.isneginf: False, Tensor.isneginf: False,
+}  # fmt: skip
+
+
+@handles(*_FINITE)
+def _is_finite(mode: DeviceMode, func: Function, /, *args: object, **kwargs: object) -> Tensor:
+    """Loops stop when their loss is not finite: what nobody computed is taken to be finite."""
     answer: Tensor = func(*args, **kwargs)
     if answer.is_meta:
-        mode.sim.values.take_as_true(answer)
+        mode.sim.values.take_as(answer, _FINITE[func])
     return answer
+
+
+@handles(torch.ne, Tensor.ne, Tensor.__ne__)
+def _differs(mode: DeviceMode, func: Function, left: object, right: object, /, **kwargs: object) -> Tensor:
+    """`loss != loss` asks whether it is NaN."""
+    answer: Tensor = func(left, right, **kwargs)
+    if left is right and isinstance(left, Tensor) and answer.is_meta:
+        mode.sim.values.take_as(answer, False)
+    return answer
+
+
+@handles(torch._amp_foreach_non_finite_check_and_unscale_)
+def _unscale(
+    mode: DeviceMode, func: Function, gradients: object, overflowed: Tensor, inverse: Tensor, /
+) -> None:
+    """No gradient overflowed; whoever scales by hand reads that too."""
+    func(gradients, overflowed, inverse)
+    mode.sim.values.take_as(overflowed, 0)
 
 
 @handles(Tensor.share_memory_)
