@@ -55,7 +55,19 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
         "threading.Thread(target=load).start()\nfull.get()", {"max_seconds": 1},
     ),
     "large_file": ("open('big.bin', 'wb').truncate(3 << 30)", {}),
-    "asks": ("import sys\nassert sys.stdin.read() == ''\ninput('really? ')", {}),
+    "asks": (
+        "import sys\nassert sys.stdin.read() == ''\nassert input('go on? [y/N] ') == 'y'\n"
+        "int(input('how many: '))", {},
+    ),
+    "terminal": (
+        "import os, shutil, subprocess\nheight, width = os.popen('stty size', 'r').read().split()\n"
+        "sizes = [(int(width), int(height)), os.get_terminal_size(0), os.get_terminal_size()]\n"
+        "sizes.append(shutil.get_terminal_size((1, 1)))\n"
+        "answer = subprocess.check_output(['stty', 'size']).split()\n"
+        "sizes.append((int(answer[1]), int(answer[0])))\n"
+        "if any(tuple(size) != (80, 24) for size in sizes):\n    raise ValueError(sizes)\n"
+        "if input('Name: ') == '':\n    step()", {},
+    ),
     "homeless": (
         "import os, tempfile, shutil\nos.chdir(tempfile.mkdtemp())\nshutil.rmtree(os.getcwd())\n"
         "while True:\n    step()", {},
@@ -178,7 +190,7 @@ def test_time_is_up(outcomes: dict[str, Future[Prediction]], name: str) -> None:
         ("stuck", "took no step of its optimizer in 1 seconds (at "),
         ("waits", "failed: ValueError: no such batch"),
         ("large_file", "wrote a file of more than 2.00 GiB"),
-        ("asks", "asks a question"),
+        ("asks", "asks.py failed: ValueError: invalid literal for int()"),
         ("greedy", "wanted more host memory than the limit of"),
         ("needs_data", "data/train.bin, which is not there"),
         ("downloads", "nothing is downloaded"),
@@ -189,6 +201,20 @@ def test_time_is_up(outcomes: dict[str, Future[Prediction]], name: str) -> None:
 def test_one_line_says_what_is_wrong(outcomes: dict[str, Future[Prediction]], name: str, line: str) -> None:
     """Each way to fail is reported in one line of its own."""
     assert line in complaint(outcomes, name)
+
+
+def test_a_question_that_needs_an_answer(outcomes: dict[str, Future[Prediction]]) -> None:
+    """A number cannot be guessed: the hint has the question."""
+    with pytest.raises(TargetError) as caught:
+        outcomes["asks"].result()
+    assert "it asked 'how many:'" in (caught.value.hint or "")
+
+
+def test_a_terminal(outcomes: dict[str, Future[Prediction]]) -> None:
+    """However a script asks for the window's size it is 80 by 24; a question gets an empty answer, stated."""
+    prediction = outcomes["terminal"].result()
+    assert prediction.scenario["steps"] == 1
+    assert any(a.what == "the question 'Name:' is answered with ''" for a in prediction.assumptions)
 
 
 def test_nothing_is_written(outcomes: dict[str, Future[Prediction]], tmp_path_factory: Any) -> None:

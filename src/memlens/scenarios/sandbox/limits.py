@@ -6,13 +6,11 @@ wall against code that means harm: run that nowhere.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import os
 import resource
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,13 +122,3 @@ def _few_forks() -> replaced:
     if start is not None:
         table["subprocess._fork_exec"] = counted_start
     return replaced(table)
-
-
-def refuse_questions() -> None:
-    """Make `input()` and debuggers raise EOFError instead of waiting. The process ends with the script."""
-
-    def raise_eof(*_: Any) -> Any:
-        raise EOFError("nobody answers while predicting")
-
-    builtins.input = raise_eof
-    sys.breakpointhook = raise_eof

@@ -23,7 +23,8 @@ import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels 
 from memlens.errors import MemlensError
 from memlens.model import Mark, Trace
 from memlens.records import native
-from memlens.scenarios.sandbox.limits import OFFLINE, refuse_questions, sandbox
+from memlens.scenarios.sandbox.limits import OFFLINE, sandbox
+from memlens.scenarios.sandbox.terminal import answering
 from memlens.scenarios.script import entry, preload
 from memlens.scenarios.script.failure import Complaint, complain
 from memlens.scenarios.script.job import Job, Result, read_job, write_result
@@ -51,6 +52,7 @@ class Inside:
         self.where = ""  # where the script was when its time was up
         self.main = threading.get_ident()
         self.in_a_thread: BaseException | None = None  # the first error that ended a thread
+        self.questions: list[str] = []  # that it asked whoever sits before it
         self.steps: Steps
         self.sim: Simulation
         self.observer: Any = None
@@ -73,7 +75,6 @@ class Inside:
         make_observer = load_named(job.observer)
         shims = registry.Shims(synthetic=job.synthetic)
         with sandbox(self.scratch, job.host_bytes, job.writes), shims:
-            refuse_questions()
             with simulate(job.gpu, alloc_conf=job.alloc_conf) as sim:
                 self.sim = shims.sim = sim
                 sim.values.unknown_is = job.unknown_is
@@ -84,7 +85,7 @@ class Inside:
                 self.say(f"running {self.name}")
                 self.observer = make_observer and make_observer(sim, dict(job.changes))
                 observing = self.observer if self.observer else contextlib.nullcontext()
-                with counting(self.steps), observing:
+                with answering(shims.say, self.questions), counting(self.steps), observing:
                     complaint = self.become() or self.uncounted()
             self.leave(complaint)
 
@@ -105,7 +106,11 @@ class Inside:
                 self.exit(1)
             last = self.last_output()
             traceback.print_exception(error)
-            return complain(error, self.name, self.job.host_bytes, last, self.job.synthetic)
+            complaint = complain(error, self.name, self.job.host_bytes, last, self.job.synthetic)
+            if isinstance(error, (ValueError, LookupError)) and self.questions:
+                hint = f"it asked {self.questions[-1]!r}, which nobody answers here: give it as an argument"
+                return complaint._replace(hint=hint)
+            return complaint
         if os.getpid() != self.pid:
             self.exit(0)
         return None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import psutil
 
 import memlens
+from memlens.scenarios.sandbox.terminal import keyboard
 from memlens.scenarios.script.job import Job, write_job
 from memlens.units import MIB, format_bytes
 
@@ -23,6 +24,8 @@ POLL_SECONDS = 0.1
 MOST_OUTPUT_BYTES = 64 * MIB  # of what the script prints, only the last so many are kept
 LEAST_FREE_BYTES = 256 * MIB  # must stay free on the disk that holds the scratch folder
 MOST_CHARACTERS = 200  # of a line that it printed, in ours
+# what a batch system tells its own job, which the script would take for its own
+_OF_A_CLUSTER = ("SLURM_", "PMI_", "OMPI_", "PBS_")
 
 
 class Ending(NamedTuple):
@@ -37,13 +40,14 @@ def execute(job: Job, scratch: str, show_output: bool, progress: Callable[[str],
     write_job(scratch, job)
     source = str(Path(memlens.__file__).parents[1])
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OF_A_CLUSTER)}
+    environment = {**inherited, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "memlens.scenarios.script.child", scratch]
-    with open(os.path.join(scratch, "output"), "ab") as output:  # appended to: it is cut while it grows
+    # the output is appended to: it is cut while it grows
+    with keyboard() as typed, open(os.path.join(scratch, "output"), "ab") as output:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            start_new_session=True,
-        )  # fmt: skip
+            command, env=environment, stdin=typed, stdout=output, stderr=output, start_new_session=True
+        )
         try:
             ended = _wait(process, scratch, job.max_seconds + job.grace_seconds, progress)
         finally:
