@@ -141,6 +141,23 @@ def test_notebooks_show_a_table() -> None:
     assert "<script" not in page
 
 
+def test_without_an_input_layers_and_parameters_are_shown() -> None:
+    """As torchinfo does: nothing runs, no layer is called unused, and what to pass is said."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU())
+    found = memlens.summary(model, verbose=0)
+    assert (found.totals.params, found.totals.macs, len(found.rows)) == (40, 0, 3)
+    assert "unused" not in str(found)
+    assert "pass their size, --input 1x224x224" in str(found)
+    with pytest.raises(MemlensError, match="what goes into Sequential is not known"):
+        memlens.summary(model, verbose=0, like="torchinfo")
+
+
+def test_dtypes_as_torchsummary_writes_them() -> None:
+    """`torch.LongTensor` is what its signature has in place of `torch.int64`."""
+    found = memlens.summary(nn.Embedding(9, 3), [(1, 5)], dtypes=[torch.LongTensor], verbose=0)
+    assert found.inputs == ("int64:1x5",)
+
+
 def test_json_and_csv() -> None:
     """The same data as the command's."""
     found = memlens.summary(nn.Linear(8, 8), (2, 8), verbose=0)

@@ -140,13 +140,18 @@ def read_sizes(
     if isinstance(input_size, str):
         return input_size, None
     sizes = list(input_size) if _is_list(input_size) else [input_size]
-    kinds = list(dtypes) if dtypes is not None else [None] * len(sizes)
+    kinds = [_dtype(kind) for kind in dtypes] if dtypes is not None else [None] * len(sizes)
     if len(kinds) != len(sizes):
         raise UsageError(f"{len(sizes)} input sizes were given and {len(kinds)} dtypes")
     return [
         shape_spec(model, tuple(size), dtype, batch_dim, batch_size)
         for size, dtype in zip(sizes, kinds, strict=True)
     ], None
+
+
+def _dtype(kind: Any) -> Any:
+    """`torch.FloatTensor`, which torchsummary's own signature has, as `torch.float32`."""
+    return getattr(kind, "dtype", kind)
 
 
 def _is_list(sizes: Any) -> bool:

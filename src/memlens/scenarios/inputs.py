@@ -107,6 +107,10 @@ def _one(value: Any, name: str | None) -> InputSpec:
     )
 
 
+class UnknownInputs(UsageError):
+    """Nothing says what goes into a model."""
+
+
 def guess_inputs(model: nn.Module, name: str, seq_len: int | None = None) -> tuple[InputSpec, ...]:
     """The inputs of a user's model where they are certain; otherwise the error that says what to pass.
 
@@ -129,7 +133,7 @@ def guess_inputs(model: nn.Module, name: str, seq_len: int | None = None) -> tup
         first = first[0]
     if isinstance(first, nn.Linear):
         return (InputSpec((first.in_features,)),)
-    raise UsageError(f"what goes into {name} is not known", hint=_input_hint(model))
+    raise UnknownInputs(f"what goes into {name} is not known", hint=_input_hint(model))
 
 
 def _input_hint(model: nn.Module) -> str:

@@ -57,6 +57,12 @@ class Recorder:
     def root(self) -> Node:
         return self.base.children[0]
 
+    def nothing_ran(self) -> None:
+        """There is no forward to watch: the tree is the model, and all below it are modules of 0 calls."""
+        self.base.children.append(
+            Node("module", "", type(self.model).__name__, 0, None, self.base, self.model)
+        )
+
     # modules and functions begin and end -------------------------------------------------------------
 
     def begin_module(self, module: nn.Module, args: Any) -> None:

@@ -51,6 +51,7 @@ class Row:
     formulas: tuple[Formula, ...] = field(default=(), compare=False, repr=False)
     params_used: bool = field(default=True, compare=False)
     transient_below_bytes: int = field(default=0, compare=False)  # with all the rows below it
+    watched: bool = field(default=True, compare=False)  # a forward ran, so 0 calls mean something
 
     @property
     def name(self) -> str:

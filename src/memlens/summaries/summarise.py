@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,11 +18,11 @@ from memlens.messages import ignore
 from memlens.model import Assumption, Category
 from memlens.scenarios.cards import REFERENCE
 from memlens.scenarios.constructor_names import check_choice
-from memlens.scenarios.inputs import InputSpec, make_inputs, read_inputs
+from memlens.scenarios.inputs import InputSpec, UnknownInputs, make_inputs, read_inputs
 from memlens.scenarios.scenario import Scenario, make_scenario
 from memlens.scenarios.target import Built, Target, find_target
 from memlens.scenarios.training import autocast, check_call, forward, materialise
-from memlens.simulation import simulate
+from memlens.simulation import Simulation, simulate
 from memlens.simulation.core.device_checks import is_mix
 from memlens.simulation.core.tensors_in import tensors_in
 from memlens.summaries.call import GPU, as_call, batch_bytes, describe, moved
@@ -116,7 +116,12 @@ def _summarise(asked: Asked, stays: Assumption | None = None) -> Summary:
     ):
         built = asked.target.build()
         model = _on_the_device(sim, asked, built, flags)
-        args, named = _feed(asked, built, model)
+        try:
+            args, named = _feed(asked, built, model)
+        except UnknownInputs as unknown:
+            if asked.kwargs or asked.like:
+                raise
+            return _without_forward(asked, sim, model, unknown, started)
         batch = list(tensors_in((args, named)))
         sim.label(batch, Category.INPUT)
         sim.mark("forward", step=1)
@@ -135,6 +140,22 @@ def _summarise(asked: Asked, stays: Assumption | None = None) -> Summary:
         asked.target.name, asked.mode, asked.scenario.batch_size if asked.input_data is None else None,
         described, rows, build_totals(rows, input_bytes), recorder.weight_copies_bytes, likes, asked.like,
         tuple(sim.trace.assumptions), time.perf_counter() - started, __version__, torch.__version__,
+    )  # fmt: skip
+
+
+def _without_forward(
+    asked: Asked, sim: Simulation, model: nn.Module, unknown: UnknownInputs, started: float
+) -> Summary:
+    """Layers and parameters, which need no input: as torchinfo shows a model without one."""
+    recorder = Recorder(sim, model, [])
+    recorder.nothing_ran()
+    rows = tuple(replace(row, watched=False) for row in build_rows(recorder))
+    why = f"{unknown.message}; {unknown.hint}"
+    only = Assumption("no forward ran, so these are layers and parameters only", why)
+    return Summary(
+        asked.target.name, asked.mode, None, (), rows, build_totals(rows, 0), like=asked.like,
+        assumptions=(*sim.trace.assumptions, only), elapsed_seconds=time.perf_counter() - started,
+        memlens=__version__, torch=torch.__version__,
     )  # fmt: skip
 
 

@@ -92,6 +92,8 @@ def label(row: Row, number: int, settings: set[str]) -> str:
 
 
 def mark(row: Row) -> str:
+    if not row.watched:
+        return ""
     if row.calls == 0:
         return " [not called]" if row.params_used else " [unused]"
     times = f" ×{row.calls}" if row.calls > 1 else ""
@@ -252,7 +254,7 @@ def kept_of(summary: Summary) -> str:
 def notes(summary: Summary) -> list[str]:
     where = f"{summary.target}, {summary.mode}, inputs {' '.join(summary.inputs) or 'none'}"
     lines = [f"{where}; a forward only, the peak of a step is what memlens predict says"]
-    unused = sum(row.calls == 0 and not row.params_used for row in summary.rows)
+    unused = sum(row.watched and row.calls == 0 and not row.params_used for row in summary.rows)
     if unused:
         lines.append(f"[unused]: {unused} module{'s' * (unused > 1)} hold parameters that nothing used")
     lines += (f"assumed: {assumption_text(assumption)}" for assumption in summary.assumptions)
