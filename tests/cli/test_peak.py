@@ -61,7 +61,7 @@ def test_peak_of_allocations() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["peak", "-3"], "there is no record number -3"),
+        (["peak", "-3"], "there is no record -3"),
         (["peak", "--josn"], "there is no option --josn"),
     ],
 )

@@ -75,7 +75,7 @@ def test_an_empty_directory_says_how_to_begin(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["plot", "2"], "there is no record number 2: 2 lie in"),
+        (["plot", "2"], "there is no record 2: "),
         (["plot", "gone.dat"], "there is no record 'gone.dat'"),
         (["plot", "notes.txt"], "of no format that memlens reads"),
         (["plot", "-w", "5"], "cannot read '5' as a window"),

@@ -182,7 +182,7 @@ def test_an_output_of_no_known_format_is_refused() -> None:
         (["net.py:make_net", "--model-arg", "width=3"], "got an unexpected keyword argument 'width'"),
         (["net.py:make_net", "--optimizer", "adamv"], "did you mean"),
         (["net.py:make_net", "--batch-size", "many"], "'many' is not a valid integer"),
-        (["net.py:make_net", "--no-such-option"], "No such option"),
+        (["net.py:make_net", "--no-such-option"], "no such option"),
         ([], "no target was named"),
         (["train.py", "--epochs", "3"], "it is the program's own: memlens predict train.py ... -- --epochs"),
         (["-m", "no.such.module"], "there is no module 'no.such.module'"),

@@ -24,7 +24,7 @@ def test_rm_means_the_numbers_of_list(folder: Path) -> None:
     ("words", "says"),
     [
         (["rm", "0", "notes.txt"], "of no format that memlens reads"),
-        (["rm", "0", "7"], "there is no record number 7"),
+        (["rm", "0", "7"], "there is no record 7"),
     ],
 )
 def test_a_wrong_call_is_one_error(folder: Path, words: list[str], says: str) -> None:

@@ -100,3 +100,13 @@ def test_training_options_have_no_meaning_in_inference() -> None:
     with pytest.raises(UsageError, match="accumulate and grad-checkpointing has no meaning"):
         make_scenario(mode="inference", accumulate=4, grad_checkpointing=True)
     assert make_scenario(mode="inference").optimizer == "none"
+
+
+@pytest.mark.parametrize(
+    ("word", "precision"),
+    [("float16", "fp16"), ("BFloat16", "bf16"), ("16-mixed", "amp-fp16"), ("bf16-mixed", "amp-bf16")],
+)
+def test_precisions_in_other_words(word: str, precision: str) -> None:
+    """As torch, Lightning and Trainer name them."""
+    assert make_scenario(precision=word).precision == precision
+    assert make_scenario(mode="eval").mode == "inference"

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from memlens import __version__
-from memlens.errors import MemlensError, MissingExtra
+from memlens.errors import MemlensError, MissingExtra, UsageError
 
 # command -> (module in memlens.cli.commands, one line of help). A new command is a new row here and a module
 # with a click command named `command`.
@@ -59,20 +59,48 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean `memlens {close[0]}`?" if close else ""
-            ctx.fail(f"memlens has no command {args[0]!r}.{hint}")
+            raise no_command(args[0])
         return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] == "help":  # `memlens help run`, as git has it
+            args = [*args[1:2], "--help"]
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
+# what people type for a command of ours
+MEANT = {
+    "attach": ("follow", "watch", "top"),
+    "compare": ("diff", "cmp"),
+    "gpus": ("cards", "gpu", "devices", "list-gpus"),
+    "list": ("ls",),
+    "predict": ("estimate", "check", "fit", "simulate"),
+    "report": ("html", "open", "view", "show"),
+    "rm": ("remove", "delete", "del"),
+    "run": ("lines", "profile", "record", "measure", "trace", "mprof"),
+    "snapshot": ("explain", "load", "oom"),
+    "summary": ("info", "torchinfo", "torchsummary", "model"),
+}
+
+
+def no_command(name: str) -> UsageError:
+    """The error for a word that is no command: the one that looks like it, or that means the same."""
+    from difflib import get_close_matches
+
+    meant = [command for command, words in MEANT.items() if name in words]
+    close = meant or get_close_matches(name, COMMANDS, n=1)
+    hint = (
+        f"did you mean memlens {close[0]}? memlens --help lists all" if close else "memlens --help lists all"
+    )
+    return UsageError(f"there is no command {name!r}", hint=hint)
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="memlens")
+@click.version_option(__version__, "-V", "--version", prog_name="memlens")
 def cli() -> None:
     """Know the memory before you run, measure it while you do, explain every byte.
 
@@ -81,6 +109,16 @@ def cli() -> None:
     memlens run --lines train.py
     memlens snapshot snapshot.pickle
     """
+
+
+def in_our_words(error: click.ClickException) -> UsageError:
+    """One of click's errors as all the others are: what was wrong, and a way out."""
+    message = error.format_message().strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "memlens"
+    first, _, rest = message.partition("\n")
+    hint = " ".join(rest.split()) or f"{command} --help"
+    return UsageError(first[:1].lower() + first[1:] if first[:2] != first[:2].upper() else first, hint=hint)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -99,7 +137,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         click.echo(f"memlens: {MissingExtra('torch', 'torch', 'this command')}", err=True)
         sys.exit(2)
     except click.ClickException as error:
-        error.show()
+        is_help = error.format_message().startswith("Usage:")  # of a call without anything
+        click.echo(error.format_message() if is_help else f"memlens: {in_our_words(error)}", err=True)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("memlens: stopped by Ctrl-C", err=True)

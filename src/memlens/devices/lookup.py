@@ -133,7 +133,7 @@ def _nearest(name: str) -> str:
     close = get_close_matches(normalise(name), spellings, n=6, cutoff=0.6)
     names = list(dict.fromkeys(spellings[spelling] for spelling in close))[:3]
     listed = "`memlens gpus` lists them all, and --memory 24GiB needs no name"
-    return f"the nearest are {', '.join(names)}; {listed}" if names else listed
+    return f"did you mean {' or '.join(names)}? {listed}" if names else listed
 
 
 def custom_gpu(memory_bytes: int) -> Gpu:

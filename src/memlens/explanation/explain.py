@@ -265,7 +265,10 @@ def _true_sizes(trace: Trace) -> tuple[Trace, Verification | None]:
 
 
 def _index_at(trace: Trace, seconds: float) -> int:
-    """The number of the last event within `seconds` of the first recorded one."""
+    """The number of the last event within `seconds` of the first recorded one; UsageError beyond the end."""
+    ended = max((event.time_us for event in trace.events[-1:]), default=0) / 1e6
+    if seconds > ended:
+        raise UsageError(f"there is nothing at {seconds:g} s: the recording ends at {ended:.2f} s")
     last: int = trace.metadata.get("baseline_events", 0) - 1
     for number in range(last + 1, len(trace.events)):
         if trace.events[number].time_us > seconds * 1e6:

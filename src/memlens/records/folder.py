@@ -52,8 +52,13 @@ def resolve(words: tuple[str, ...] | list[str], folder: Path = Path()) -> list[P
         if re.fullmatch(r"-?\d+", word) and not path.exists():
             known = records(folder)
             if not -len(known) <= int(word) < len(known):
+                numbers = (
+                    f"has {len(known)}, numbers 0 to {len(known) - 1}"
+                    if len(known) > 1
+                    else ("has one, number 0" if known else "has none")
+                )
                 raise UsageError(
-                    f"there is no record number {word}: {len(known)} lie in {folder.resolve()}",
+                    f"there is no record {word}: {folder.resolve()} {numbers}",
                     hint="memlens run PROGRAM makes one; memlens list numbers them",
                 )
             paths.append(known[int(word)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -36,7 +37,9 @@ def parse_arguments(pairs: Iterable[str], option: str) -> dict[str, Any]:
     for pair in (part for text in pairs for part in _split(text)):
         key, equals, value = pair.partition("=")
         if not equals or not key.isidentifier():
-            raise UsageError(f"{option} {pair!r} is not NAME=VALUE", hint=f"write it as {option} width=64")
+            name, value = (*re.split(r"[:\s]+", pair, maxsplit=1), "VALUE")[:2]
+            example = f"{name}={value}" if name.isidentifier() and value else "width=64"
+            raise UsageError(f"{option} {pair!r} is not NAME=VALUE", hint=f"write it as {option} {example}")
         arguments[key] = parse_value(value)
     return arguments
 

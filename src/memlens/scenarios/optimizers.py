@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from memlens.errors import UsageError
-from memlens.scenarios.constructor_names import check_choice, unknown
+from memlens.scenarios.constructor_names import check_choice, nearest
 
 NAMES: dict[str, type[Optimizer]] = {
     name.lower(): value
@@ -56,8 +56,10 @@ def _maker(cls: type[Optimizer], arguments: Mapping[str, Any]) -> MakeOptimizer:
     known = [p for p in inspect.signature(cls).parameters if p not in ("self", "params")]
     for key in arguments:
         if key not in known:
-            error = unknown(f"argument of {cls.__name__}", key, known)
-            raise UsageError(error.message, hint=f"{error.hint} (it takes {', '.join(known)})")
+            close = nearest(key, known)
+            mean = f"did you mean {' or '.join(close)}? " if close else ""
+            takes = f"{mean}{cls.__name__} takes {', '.join(known)}"
+            raise UsageError(f"unknown argument of {cls.__name__} {key!r}", hint=takes)
 
     def make(parameters: Iterable[nn.Parameter]) -> Optimizer:
         try:

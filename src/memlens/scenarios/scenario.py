@@ -34,6 +34,13 @@ PRECISIONS: dict[str, Precision] = {
     "amp-bf16": Precision(None, torch.bfloat16),
     "amp-fp16": Precision(None, torch.float16, scaler=True),
 }
+# the same in the words of torch, Lightning and Trainer
+_PRECISION_WORDS = {
+    "float32": "fp32", "32": "fp32", "32-true": "fp32",
+    "bfloat16": "bf16", "bf16-true": "bf16", "float16": "fp16", "half": "fp16", "16-true": "fp16",
+    "bf16-mixed": "amp-bf16", "16-mixed": "amp-fp16", "16": "amp-fp16",
+}  # fmt: skip
+_MODE_WORDS = {"training": "train", "eval": "inference", "evaluation": "inference", "infer": "inference"}
 AS_BUILT = Precision(None)
 AS_WRITTEN = Edits()
 
@@ -112,8 +119,10 @@ def make_scenario(
         _positive(name, value)
     if seq_len is not None:
         _positive("seq-len", seq_len)
-    checked: Mode = "train" if check_choice("mode", mode, ("train", "inference")) == "train" else "inference"
+    mode = check_choice("mode", _MODE_WORDS.get(mode.lower(), mode), ("train", "inference"))
+    checked: Mode = "train" if mode == "train" else "inference"
     if precision is not None:
+        precision = _PRECISION_WORDS.get(precision.lower(), precision)
         precision = check_choice("precision", precision, PRECISIONS)
     _check_generation(checked, new_tokens, cache)
     if checked == "inference":
