@@ -29,6 +29,7 @@ from memlens.scenarios.script import entry, preload
 from memlens.scenarios.script.failure import Complaint, complain
 from memlens.scenarios.script.job import Job, Result, read_job, write_result
 from memlens.scenarios.script.parent import last_words
+from memlens.scenarios.script.ranks import asked_of_torchrun
 from memlens.scenarios.script.stop_condition import Steps, Stop, counting, precision
 from memlens.scenarios.shims import registry
 from memlens.scenarios.user_frames import whereabouts
@@ -52,6 +53,7 @@ class Inside:
         self.where = ""  # where the script was when its time was up
         self.main = threading.get_ident()
         self.in_a_thread: BaseException | None = None  # the first error that ended a thread
+        self.unset: set[str] = set()  # what it asked of torchrun's variables
         self.questions: list[str] = []  # that it asked whoever sits before it
         self.steps: Steps
         self.sim: Simulation
@@ -85,7 +87,12 @@ class Inside:
                 self.say(f"running {self.name}")
                 self.observer = make_observer and make_observer(sim, dict(job.changes))
                 observing = self.observer if self.observer else contextlib.nullcontext()
-                with answering(shims.say, self.questions), counting(self.steps), observing:
+                with (
+                    asked_of_torchrun(self.unset),
+                    answering(shims.say, self.questions),
+                    counting(self.steps),
+                    observing,
+                ):
                     complaint = self.become() or self.uncounted()
             self.leave(complaint)
 
@@ -107,6 +114,8 @@ class Inside:
             last = self.last_output()
             traceback.print_exception(error)
             complaint = complain(error, self.name, self.job.host_bytes, last, self.job.synthetic)
+            if self.unset:
+                return complaint._replace(missing_variable=min(self.unset))
             if isinstance(error, (ValueError, LookupError)) and self.questions:
                 hint = f"it asked {self.questions[-1]!r}, which nobody answers here: give it as an argument"
                 return complaint._replace(hint=hint)

@@ -13,7 +13,6 @@ from memlens.scenarios.sandbox.limits import MOST_FILE_BYTES, ForkedTooOften, Of
 from memlens.scenarios.user_frames import last_line, local, place
 from memlens.units import format_bytes
 
-LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE")
 _FROM_HUB = re.compile(
     r"offline|couldn.t connect|local_files_only|LocalEntryNotFound|no network|snapshot folder|hf\.co|"
     r"huggingface\.co|urlopen error|Max retries|download=True|Dataset not found",
@@ -79,8 +78,6 @@ def _complaint(error: BaseException, script: str, host_bytes: int | None, last_o
         return Complaint(f"{script} was stopped: {forked} ({where})")
     if any(isinstance(link, Offline) or _is_about_a_download(link) for link in chain):
         return _download(error, script, f"{text} ({where})")
-    if isinstance(error, KeyError) and error.args and error.args[0] in LAUNCHER:
-        return Complaint(f"{script} needs {error.args[0]} ({where})", None, str(error.args[0]))
     return _missing(error, script, where) or Complaint(
         f"{script} failed: {text} ({where})", "--show-output shows what it printed"
     )

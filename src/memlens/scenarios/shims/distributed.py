@@ -42,6 +42,14 @@ def alone(shims: Shims, dist: ModuleType) -> dict[str, Any]:
         output.copy_(value[0] if isinstance(value, list) else value)
         return Done()
 
+    def gather(value: Any, outputs: Any = None, *_: Any, **named: Any) -> Done:
+        outputs = named.get("gather_list", named.get("object_gather_list", outputs))
+        return fill(outputs, value) if outputs else Done()
+
+    def scatter(output: Any, values: Any = None, *_: Any, **named: Any) -> Done:
+        values = named.get("scatter_list", named.get("scatter_object_input_list", values))
+        return fill([output] if isinstance(output, torch.Tensor) else output, values[0])
+
     def refuse(*_: Any, **__: Any) -> None:
         raise UsageError(
             "sharding over several GPUs is not simulated for scripts", hint="predict one process without it"
@@ -55,6 +63,10 @@ def alone(shims: Shims, dist: ModuleType) -> dict[str, Any]:
         "is_nccl_available": lambda: True,
         "is_torchelastic_launched": lambda: False,
         "get_rank": lambda *_, **__: 0,
+        "get_node_local_rank": lambda *_, **__: 0,
+        "get_process_group_ranks": lambda *_, **__: [0],
+        "get_global_rank": lambda *_, **__: 0,
+        "get_group_rank": lambda *_, **__: 0,
         "get_world_size": lambda *_, **__: 1,
         "get_backend": lambda *_, **__: "nccl",
         "new_group": lambda *_, **__: None,
@@ -64,6 +76,11 @@ def alone(shims: Shims, dist: ModuleType) -> dict[str, Any]:
         "reduce_scatter_tensor": copy,
         "reduce_scatter": copy,
         "all_to_all_single": copy,
+        "all_to_all": lambda outputs, values, *_, **__: fill(outputs, values[0]),
+        "gather": gather,
+        "gather_object": gather,
+        "scatter": scatter,
+        "scatter_object_list": scatter,
         "init_device_mesh": refuse,
     }
     nothing = "all_reduce broadcast reduce barrier monitored_barrier broadcast_object_list"
