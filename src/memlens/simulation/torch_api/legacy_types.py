@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,16 +23,28 @@ class LegacyType(type):
     """A type that is called with sizes or data, and of which every tensor of its dtype is an instance."""
 
     dtype: torch.dtype
+    mode: DeviceMode
+    is_cuda = True
+    is_sparse = False
+    layout = torch.strided
 
     def __call__(cls, *args: Any, device: Any = None) -> Any:
-        if len(args) == 1 and isinstance(args[0], Sequence) and not isinstance(args[0], torch.Size):
-            return torch.tensor(args[0], dtype=cls.dtype, device="cuda")
-        if len(args) == 1 and isinstance(args[0], Tensor):
-            return args[0].to("cuda", cls.dtype)
-        return torch.empty(*(args or (0,)), dtype=cls.dtype, device="cuda")
+        return made(cls.mode, args, cls.dtype, torch.device("cuda", 0))
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor) and instance.is_cuda and instance.dtype is cls.dtype
+
+
+def made(mode: DeviceMode, args: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What a constructor makes that is called with sizes, with a tensor, with data, or with nothing."""
+    with torch._C.DisableTorchFunction():
+        if not args or isinstance(args[0], (Integral, torch.Size)):
+            tensor: Tensor = mode.create(torch.empty, args or (0,), {"dtype": dtype, "device": device})
+            return tensor
+        (data,) = args
+        if not isinstance(data, Tensor):  # an array or numbers, or a sequence of them
+            data = torch.as_tensor(data)
+        return data.to(dtype) if mode.device_of(data) == device else mode.move(data.to(dtype), device)
 
 
 def name_of(wanted: Any) -> str:
@@ -49,8 +61,8 @@ def meaning(wanted: Any) -> tuple[torch.device, torch.dtype] | None:
     return torch.device("cuda", 0) if place == "torch.cuda" else torch.device("cpu"), _DTYPES[name]
 
 
-def legacy_type(name: str) -> LegacyType:
-    return LegacyType(name, (), {"dtype": _DTYPES[name], "__module__": "torch.cuda"})
+def legacy_type(mode: DeviceMode, name: str) -> LegacyType:
+    return LegacyType(name, (), {"dtype": _DTYPES[name], "mode": mode, "__module__": "torch.cuda"})
 
 
 def replacements(mode: DeviceMode) -> dict[str, Any]:
@@ -63,5 +75,18 @@ def replacements(mode: DeviceMode) -> dict[str, Any]:
         mode.default = torch.device("cuda", 0) if name.startswith("torch.cuda.") else None
         before(name.replace("torch.cuda.", "torch."))
 
-    table: dict[str, Any] = {f"torch.cuda.{name}": legacy_type(name) for name in _DTYPES}
-    return table | {"torch.set_default_tensor_type": set_default_tensor_type}
+    new = Tensor.__new__
+
+    def new_tensor(*args: Any, **kwargs: Any) -> Any:
+        """`torch.Tensor(2, 3)` follows the default, `torch.FloatTensor(2, 3)` does not."""
+        # the compiler, should the code load it, compares the signature with its own copy's, unless it is this
+        cls, *args = args  # type: ignore[assignment]
+        if cls is Tensor and mode.default_device().type == "cuda":
+            return made(mode, tuple(args), torch.get_default_dtype(), torch.device("cuda", 0))
+        return new(cls, *args, **kwargs)
+
+    table: dict[str, Any] = {f"torch.cuda.{name}": legacy_type(mode, name) for name in _DTYPES}
+    return table | {
+        "torch.set_default_tensor_type": set_default_tensor_type,
+        "torch.Tensor.__new__": new_tensor,
+    }

@@ -66,6 +66,27 @@ def _type(
     return converted
 
 
+@handles(Tensor.new)
+def _new(mode: DeviceMode, func: Function, tensor: Tensor, /, *args: object, device: object = None) -> Tensor:
+    """A constructor of the type that the tensor has."""
+    if not tensor.is_meta:
+        made: Tensor = func(tensor, *args) if device is None else func(tensor, *args, device=device)
+        return made
+    return legacy_types.made(mode, args, tensor.dtype, mode.device_of(tensor))
+
+
+@handles(Tensor.new_tensor)
+def _new_tensor(
+    mode: DeviceMode, func: Function, tensor: Tensor, data: object, /, *, dtype: torch.dtype | None = None,
+    device: object = None, requires_grad: bool = False, **layout: object,
+) -> Tensor:  # fmt: skip
+    """`torch.tensor`, by default as the tensor is."""
+    place = mode.device_of(tensor) if device is None else device
+    options = {"dtype": dtype or tensor.dtype, "device": place, "requires_grad": requires_grad}
+    made: Tensor = mode.create(torch.tensor, (data,), options)
+    return made
+
+
 # moving -----------------------------------------------------------------------------------------------
 
 
