@@ -35,7 +35,7 @@ CLOSED = {("render", "allocator"), ("cli", "allocator")}
 # the floors inside a room; a folder may use those below it, and files that stand in the room itself
 INSIDE = {
     "simulation": {"core": 0, "rules": 1, "dispatch": 2, "torch_api": 3},
-    "measurement": {"host": 0, "tensors": 0, "lines": 1, "oom": 2, "child": 2, "run": 3},
+    "measurement": {"host": 0, "tensors": 0, "notebooks": 0, "lines": 1, "oom": 2, "child": 2, "run": 3},
     "scenarios": {"sandbox": 0, "shims": 0, "script": 1, "command_lines": 2},
     "advice": {"shims": 0, "changes": 1},
 }
@@ -53,6 +53,8 @@ THIRD_PARTY = {
     "pynvml",
     "plotly",
     "jinja2",
+    "nbformat",
+    "traitlets",
 }
 
 

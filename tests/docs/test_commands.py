@@ -118,6 +118,9 @@ def skip_without(words: list[str]) -> None:
     for start, library in LIBRARIES.items():
         if any(word.startswith(start) for word in words):
             pytest.importorskip(library)
+    if any(word.endswith(".ipynb") for word in words):
+        pytest.importorskip("nbformat")
+        pytest.importorskip("IPython")
     if words[1] == "plot" and {"-o", "--output"} & set(words):
         pytest.importorskip("matplotlib")
     if words[1] == "report" or any(word.endswith(".html") for word in words):

@@ -103,10 +103,37 @@ def write_package(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+CELLS = (
+    "%matplotlib inline\nimport importlib.util",
+    "numbers = list(range(100_000))\nlen(numbers)",
+    "has_torch = importlib.util.find_spec('torch') is not None",
+    """
+if has_torch:
+    import torch
+    model = torch.nn.Linear(256, 256).to("cuda" if torch.cuda.is_available() else "cpu")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(64, 256).to(model.weight.device)).sum().backward()
+        optimizer.step()
+""",
+)
+
+
+def write_notebook(path: Path) -> None:
+    """A notebook that trains a little, and runs where there is neither torch nor a GPU, too."""
+    cells = [
+        {"cell_type": "code", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
+        for text in CELLS
+    ]
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}))
+
+
 # what a file is, by its name. The first pattern that matches counts
 FILES: dict[str, Callable[[Path], object]] = {
     "net.py": lambda path: path.write_text(NET),
     "config.json": lambda path: path.write_text(json.dumps(TINY_LLAMA)),
+    "*.ipynb": write_notebook,
     "*.pickle": lambda path: path.write_bytes(dumps(placed())),
     "before.memlens": lambda path: native.save(placed(), path),
     "after.memlens": lambda path: native.save(placed(), path),

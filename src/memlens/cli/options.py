@@ -61,6 +61,11 @@ _SHARED: dict[str, dict[str, Any]] = {
         "show_default": True,
         "help": "Of a script: stop with what was learned by then.",
     },
+    "--cells": {
+        "default": "",
+        "metavar": "1-3,7",
+        "help": "Of a notebook: run only these cells.",
+    },
     "--synthetic": {"is_flag": True, "help": "Of a script: feed made-up data where its own is missing."},
     "--host-memory": {
         "callback": with_unit,
@@ -70,7 +75,15 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--force": {"is_flag": True, "help": "Overwrite the output file."},
 }
 # what only a script has, and what says the same of a script and of a model
-SCRIPT_OPTIONS = {"max_seconds", "synthetic", "host_memory", "allow_writes", "show_output", "batch_arg"}
+SCRIPT_OPTIONS = {
+    "cells",
+    "max_seconds",
+    "synthetic",
+    "host_memory",
+    "allow_writes",
+    "show_output",
+    "batch_arg",
+}
 COMMON_OPTIONS = {
     "gpu", "memory", "steps", "alloc_conf", "largest_batch", "margin", "same_result"
 }  # fmt: skip

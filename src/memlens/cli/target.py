@@ -53,6 +53,7 @@ def target_of(words: tuple[str, ...], module: str | None, given: set[str], comma
     from memlens.scenarios.command_lines.names import is_command
 
     if module is not None:
+        refuse(given & {"cells"}, f"-m {module}", "it is for notebooks: train.ipynb")
         refuse(
             given - SCRIPT_OPTIONS - COMMON_OPTIONS, f"-m {module}", "the program says that itself, after --"
         )
@@ -62,6 +63,8 @@ def target_of(words: tuple[str, ...], module: str | None, given: set[str], comma
     if not words:
         raise UsageError("no target was named", hint=f"memlens {command} train.py --gpu T4 -- --epochs 3")
     target, arguments = words[0], words[1:]
+    if "cells" in given and not target.endswith(".ipynb"):
+        refuse({"cells"}, target, "it is for notebooks: train.ipynb")
     if target.endswith(SCRIPTS) or is_command(target):
         refuse(given - SCRIPT_OPTIONS - COMMON_OPTIONS, target, "a script says that itself, after --")
         from memlens.scenarios.command_lines.read import read_command_line

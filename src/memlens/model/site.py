@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
+
+
+def place(file: str, line: int) -> str:
+    """A line as people name it.
+
+    >>> place("train.py", 12), place("train.ipynb, cell 7", 3)
+    ('train.py:12', 'train.ipynb, cell 7, line 3')
+    """
+    return f"{file}, line {line}" if is_cell(file) else f"{file}:{line}"
+
+
+def is_cell(file: str) -> bool:
+    """Whether code was compiled as a notebook's cell, rather than as a file."""
+    return _CELL.search(file) is not None
+
+
+_CELL = re.compile(r"\.ipynb, cell \d+\Z")
 
 
 class Frame(NamedTuple):
@@ -14,7 +32,7 @@ class Frame(NamedTuple):
     function: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
+        return f"{place(self.file, self.line)} in {self.function}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +56,7 @@ class Site:
     @property
     def where(self) -> str:
         """`file.py:12`, or an empty string where no line is known."""
-        return f"{self.file}:{self.line}" if self.file else ""
+        return place(self.file, self.line) if self.file else ""
 
 
 NOWHERE = Site()

@@ -9,7 +9,8 @@ from rich.text import Text
 from memlens.advice.result import Advice, Advised, Combination, LargestBatch
 from memlens.explanation.prediction import fit_answer, short_name
 from memlens.render.consoles import as_text
-from memlens.render.prediction import ANSWERS, WIDEST, headline, section, subtitle
+from memlens.render.prediction import ANSWERS, WIDEST, headline, subtitle
+from memlens.render.sections import section
 from memlens.units import format_bytes
 
 SAME = "What would help, and leaves the result of training as it is"

@@ -12,8 +12,10 @@ from rich.text import Text
 from memlens.explanation.prediction import Prediction, fit_sentence, short_name
 from memlens.explanation.top_holders import Holder
 from memlens.model import Assumption, Category
+from memlens.render import notebook
 from memlens.render.bars import bar, chart, resample
 from memlens.render.consoles import as_text
+from memlens.render.sections import grid, section
 from memlens.units import GIB, format_bytes, short_path
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ def render(prediction: Prediction, width: int) -> list[RenderableType]:
     if prediction.steps:
         number = prediction.peak.step or prediction.steps[-1].step
         parts.append(section(f"Allocated over step {number}", over_step(prediction, number, width)))
+    if prediction.scenario.get("cells"):
+        parts += notebook.sections(prediction.scenario)
     if prediction.cards:
         parts.append(section("Cards it fits", cards(prediction, width)))
     if prediction.assumptions:
@@ -97,7 +101,8 @@ def subtitle(prediction: Prediction) -> Text:
     """What was predicted, so that a printed page explains itself."""
     scenario = prediction.scenario
     if scenario["mode"] == "script":
-        steps = f"{scenario['steps']} step{'' if scenario['steps'] == 1 else 's'} of the script"
+        kind = "notebook" if scenario.get("cells") else "script"
+        steps = f"{scenario['steps']} step{'' if scenario['steps'] == 1 else 's'} of the {kind}"
         parts = [prediction.target, steps, scenario["precision"], scenario["optimizer"]]
         return Text(", ".join(part for part in parts if part), style="dim")
     parts = [
@@ -118,14 +123,6 @@ def subtitle(prediction: Prediction) -> Text:
     if setting := scenario.get("alloc_conf"):
         parts.append(setting)
     return Text(", ".join(parts), style="dim")
-
-
-def section(title: str, body: RenderableType) -> Group:
-    return Group(Text(), Text(title, style="bold underline"), body)
-
-
-def grid() -> Table:
-    return Table.grid(padding=(0, 2, 0, 0))
 
 
 def categories(prediction: Prediction, width: int) -> RenderableType:

@@ -8,6 +8,7 @@ from types import FrameType, TracebackType
 import torch
 from torch import nn
 
+from memlens.model.site import place as line_of
 from memlens.model.user_code import is_user_file
 from memlens.units import short_path
 
@@ -43,13 +44,13 @@ def local(error: BaseException, *names: str) -> str:
 def place(error: BaseException) -> str:
     """`net.py:12 in forward`: the innermost frame of the user's code, else the innermost one at all."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{short_path(error.filename)}:{error.lineno}"
+        return line_of(short_path(error.filename), error.lineno or 0)
     frames = _frames(error)
     users = [(f, line) for f, line in frames if is_user_file(f.f_code.co_filename)]
     if not frames:
         return "an unknown place"
     frame, line = (users or frames)[-1]
-    return f"{short_path(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
+    return f"{line_of(short_path(frame.f_code.co_filename), line)} in {frame.f_code.co_name}"
 
 
 def whereabouts(frame: FrameType | None) -> str:
@@ -58,7 +59,8 @@ def whereabouts(frame: FrameType | None) -> str:
         frame = frame.f_back
     if frame is None:
         return ""
-    return f" (at {short_path(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name})"
+    where = line_of(short_path(frame.f_code.co_filename), frame.f_lineno)
+    return f" (at {where} in {frame.f_code.co_name})"
 
 
 def refused(error: BaseException, model: nn.Module) -> tuple[str, nn.Module, list[torch.Tensor]] | None:

@@ -61,7 +61,7 @@ memlens advise train.py --gpu T4 -- --epochs 3 --lr 0.1
 @click.option("--keeps-gradients", is_flag=True, help="The loop calls zero_grad(set_to_none=False).")
 @shared("--alloc-conf", "--model-arg")
 @click.option("--batch-arg", metavar="NAME", help="Of a script: its argument or constant for the batch size.")
-@shared("--max-seconds", "--synthetic", "--host-memory")
+@shared("--cells", "--max-seconds", "--synthetic", "--host-memory")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to a file: .json or .txt.")
 @shared("--force")
@@ -120,6 +120,7 @@ def run_script(
 
     script = replace(
         script, max_seconds=options["max_seconds"], synthetic=options["synthetic"],
+        cells=options["cells"],
         host_memory=parse_bytes(host_memory) if host_memory else None,
     )  # fmt: skip
     call = {name: options[name] for name in ("gpu", "memory", "alloc_conf", "batch_arg")}

@@ -28,6 +28,7 @@ memlens predict timm:resnet50 --batch-size 64 --gpu 4090
 memlens predict net.py:make_model --model-arg width=64 --input 3x224x224 --gpu "RTX 3060 12GB"
 memlens predict hf:config.json --seq-len 4096 --precision bf16 --optimizer adamw --memory 80GiB
 memlens predict train.py --gpu T4 -- --epochs 3 --lr 0.1
+memlens predict train.ipynb --gpu T4 --cells 1-4
 memlens predict --gpu T4 torchrun --nproc-per-node 1 train.py --epochs 3
 """
 
@@ -53,7 +54,7 @@ memlens predict --gpu T4 torchrun --nproc-per-node 1 train.py --epochs 3
     "--steps", default=2, show_default=True, help="Steps to simulate; the peak settles in the second."
 )
 @shared("--alloc-conf", "--model-arg")
-@shared("--max-seconds", "--synthetic", "--host-memory")
+@shared("--cells", "--max-seconds", "--synthetic", "--host-memory")
 @click.option("--allow-writes", is_flag=True, help="Of a script: let it write files where it wants.")
 @click.option("--show-output", is_flag=True, help="Of a script: show what it printed, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -78,8 +79,8 @@ def command(
     """Predict the GPU memory of training or running TARGET, without a GPU.
 
     TARGET is timm:NAME, torchvision:NAME, hf:CONFIG.json, FILE.py:OBJECT or PACKAGE.MODULE:OBJECT, where the
-    object is an nn.Module, a class or a function that makes one; or a training script or -m MODULE, run
-    unchanged, with its own ARGUMENTS after --.
+    object is an nn.Module, a class or a function that makes one; or a training script, a notebook or -m
+    MODULE, run unchanged, with its own ARGUMENTS after --.
 
     Or a command line as it is typed (python, torchrun, accelerate launch, a command that pip installed):
     memlens's own options stand before it, and all that follows is the program's.
@@ -120,7 +121,7 @@ def run_script(
     script = replace(
         script, steps=options["steps"], max_seconds=options["max_seconds"], synthetic=options["synthetic"],
         host_memory=parse_bytes(host_memory) if host_memory else None, writes=allow_writes,
-        show_output=options["show_output"],
+        show_output=options["show_output"], cells=options["cells"],
     )  # fmt: skip
     return predict_script(
         script, gpu=options["gpu"], memory=options["memory"], alloc_conf=options["alloc_conf"],

@@ -44,7 +44,7 @@ def command(
     exit_code: bool,
     **shared: Any,
 ) -> int:
-    """Run PROGRAM (a script, -m MODULE, or any command) and record its memory over time.
+    """Run PROGRAM (a script, a notebook, -m MODULE, or any command) and record its memory over time.
 
     \b
     memlens run train.py --epochs 3

@@ -27,17 +27,17 @@ def main(entry: str) -> None:
     if not sys.flags.safe_path:
         del sys.path[0]  # this file's directory; the program's own takes its place
     try:
-        module, code = read_module(target) if target[0] == "-m" else read_script(target)
+        module, run, file = _program(target)
     except (SyntaxError, ValueError):
         _hide(entry, __file__)
         raise
-    finish = work(options, code.co_filename)
+    finish = work(options, file)
     tracker = neighbour("import_hooks").tracker(options) if "exact" in options else None
     sys.modules["__main__"] = module
     if tracker is not None:
         tracker.__enter__()  # in this frame: memray loses the stack when the frame that began it returns
     try:
-        exec(code, module.__dict__)
+        run()
     except BaseException:
         _hide(entry, __file__)
         raise
@@ -49,6 +49,14 @@ def main(entry: str) -> None:
                 end()
             except Exception:  # whatever fails of ours, the program's exit code is its own
                 continue
+
+
+def _program(target: list[str]) -> tuple[ModuleType, Callable[[], object], str]:
+    """Its `__main__`, what runs in it, and its file."""
+    if target[0].endswith(".ipynb"):
+        return read_notebook(target)
+    module, code = read_module(target) if target[0] == "-m" else read_script(target)
+    return module, lambda: exec(code, module.__dict__), code.co_filename
 
 
 def work(options: dict[str, str], file: str) -> Callable[[], None]:
@@ -98,6 +106,22 @@ def read_module(target: list[str]) -> tuple[ModuleType, CodeType]:
         __spec__=spec,
     )
     return module, code
+
+
+def read_notebook(target: list[str]) -> tuple[ModuleType, Callable[[], object], str]:
+    """A notebook: its cells one after the other, as Jupyter runs them. The interpreter is memlens's own."""
+    source = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+    sys.path.append(source)
+    try:
+        from memlens.measurement.notebooks.program import read_notebook as read
+    finally:
+        sys.path.remove(source)
+    path = os.path.abspath(target[0])
+    sys.argv[:] = [path, *target[1:]]
+    if not sys.flags.safe_path:
+        sys.path.insert(0, os.path.dirname(path))
+    module = new_main()
+    return module, read(path, module), path
 
 
 def new_main() -> ModuleType:

@@ -225,7 +225,10 @@ def uses_profile(file: str) -> bool:
     import ast
 
     with open(file, "rb") as source:
-        tree = ast.parse(source.read())
+        text = source.read()
+    if file.endswith(".ipynb"):
+        return b"@profile" in text
+    tree = ast.parse(text)
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     own = {alias.asname or alias.name for node in imports for alias in node.names}
     decorators = [d for node in ast.walk(tree) for d in getattr(node, "decorator_list", [])]

@@ -24,9 +24,10 @@ from memlens.errors import UsageError
 from memlens.measurement.host.meters import Meter, meter
 from memlens.measurement.host.with_children import FamilyMeter
 from memlens.measurement.lines.frames import Gauge, Table
-from memlens.measurement.lines.tables import line_table
+from memlens.measurement.lines.tables import joined_by_cell, line_table
 from memlens.measurement.lines.tracing import FRAMES, TRACER
 from memlens.model.lines import LineTable
+from memlens.model.site import is_cell
 
 
 class LineProfiler:
@@ -129,11 +130,11 @@ class LineProfiler:
 
     def tables(self) -> list[LineTable]:
         """One table per function that was called, in the order in which they were added or found."""
-        return [
+        return joined_by_cell(
             line_table(tables, self.gpu_note)
             for tables in self.codes.values()
             if any(table.calls for table in tables)
-        ]
+        )
 
     def _attach(self, code: CodeType) -> None:
         tables = self.codes[code]
@@ -145,8 +146,9 @@ class LineProfiler:
         FRAMES.everywhere[code] = FRAMES.everywhere.get(code, ()) + tuple(tables)
 
     def covers(self, file: str) -> bool:
-        """Whether a file is watched whole."""
-        return os.path.abspath(file) in self.files
+        """Whether a file is watched whole; a notebook's cells are of its file."""
+        place = os.path.abspath(file)
+        return place in self.files or (is_cell(file) and place.rpartition(", ")[0] in self.files)
 
     def discover(self, code: CodeType) -> bool:
         """Called when a code object first runs: is it in one of our files? Then it is watched."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import CodeType
+from typing import Any
 
 from memlens.measurement.lines.frames import Row, Table
 from memlens.model.lines import Left, LineRow, LineTable
+from memlens.model.site import is_cell
 from memlens.model.tensors import LiveTensor, group
 
 # meter -> which field of a row becomes which field of a `LineRow`
@@ -49,6 +52,27 @@ def line_table(tables: Sequence[Table], gpu_note: str = "") -> LineTable:
         lines_read=min(main.reads, run),
         gpu_note=gpu_note,
     )
+
+
+def joined_by_cell(tables: Iterable[LineTable]) -> list[LineTable]:
+    """One table for each cell of a notebook, whose statements IPython compiles one by one."""
+    joined: dict[Any, LineTable] = {}
+    for number, table in enumerate(tables):
+        is_statement = is_cell(table.file) and table.function == "<module>"
+        key = table.file if is_statement else number
+        before = joined.get(key)
+        if before is None:
+            joined[key] = table
+            continue
+        # a line that ran inside another of its number, as `%time` has it, is in that one's figures
+        rows = {row.line: row for row in (*table.rows, *before.rows)}
+        joined[key] = replace(
+            before,
+            rows=tuple(rows[line] for line in sorted(rows)),
+            lines_run=before.lines_run + table.lines_run,
+            lines_read=before.lines_read + table.lines_read,
+        )
+    return list(joined.values())
 
 
 def line_row(number: int, source: str, row: Row | None, extra: Sequence[Table]) -> LineRow:

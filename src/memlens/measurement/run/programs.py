@@ -63,9 +63,10 @@ def parse(words: list[str], python: bool = False) -> Program:
         raise UsageError(f"memlens run has no option {first!r}", hint="memlens run --help lists them")
     if _INTERPRETER.match(os.path.basename(first)):
         return interpreted(words)
-    if first.endswith((".py", ".pyw")):
+    if first.endswith((".py", ".pyw", ".ipynb")):
         if not os.path.isfile(first):
-            raise UsageError(f"there is no script {first!r} in {os.getcwd()}")
+            kind = "notebook" if first.endswith(".ipynb") else "script"
+            raise UsageError(f"there is no {kind} {first!r} in {os.getcwd()}")
         return Program(tuple(words), (sys.executable,), tuple(words))
     if python:
         target = words if os.path.isfile(first) else ["-m", *words]

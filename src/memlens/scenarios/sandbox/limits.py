@@ -11,11 +11,13 @@ import os
 import resource
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from memlens.patching import replaced
+from memlens.patching import remove, replaced
 from memlens.scenarios.sandbox import landlock, overlay
+from memlens.scenarios.sandbox.written_modules import WrittenModules
 
 MOST_PROCESSES = 256  # started as programs of their own
 MOST_FORKS = 64  # more than data loaders and their like start, fewer than hurt
@@ -67,6 +69,9 @@ def sandbox(scratch: str, host_bytes: int | None, writes: bool) -> Iterator[over
             resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_FILE_BYTES, MOST_FILE_BYTES))
             landlock.write_only_beneath((scratch, "/dev"))
             stack.enter_context(overlay.installed(layer))
+            last = WrittenModules()
+            stack.callback(remove, sys.meta_path, last)
+            sys.meta_path.append(last)
         yield layer
 
 

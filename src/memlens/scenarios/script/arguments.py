@@ -8,6 +8,7 @@ from pathlib import Path
 from memlens.errors import UsageError
 from memlens.scenarios.script.constants import constants
 from memlens.scenarios.script.predict_script import Script
+from memlens.scenarios.script.source import read_source
 
 
 def with_value(script: Script, name: str, value: int) -> Script:
@@ -24,7 +25,7 @@ def with_value(script: Script, name: str, value: int) -> Script:
     given = _replaced(script.arguments, spellings, str(value))
     if given is not None:
         return replace(script, arguments=given)
-    source = Path(script.path).read_text(encoding="utf-8", errors="replace")
+    source = read_source(Path(script.path))
     if not script.command and constants(source).get(name.replace("-", "_")) is not None:
         return replace(script, constants={**script.constants, name.replace("-", "_"): value})
     spoken = next((s for s in spellings if s in source), None)

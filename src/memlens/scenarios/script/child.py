@@ -21,6 +21,7 @@ from typing import Any
 import torch.fx.experimental.symbolic_shapes  # noqa: F401  # what meta kernels load at their first call
 
 from memlens.errors import MemlensError
+from memlens.measurement.notebooks.cells import ENDING
 from memlens.model import Mark, Trace
 from memlens.records import native
 from memlens.scenarios.sandbox.limits import OFFLINE, sandbox
@@ -28,6 +29,7 @@ from memlens.scenarios.sandbox.terminal import answering
 from memlens.scenarios.script import entry, preload
 from memlens.scenarios.script.failure import Complaint, complain
 from memlens.scenarios.script.job import Job, Result, read_job, write_result
+from memlens.scenarios.script.notebook import Notebook
 from memlens.scenarios.script.parent import last_words
 from memlens.scenarios.script.ranks import asked_of_torchrun
 from memlens.scenarios.script.stop_condition import Steps, Stop, counting, precision
@@ -58,6 +60,7 @@ class Inside:
         self.steps: Steps
         self.sim: Simulation
         self.observer: Any = None
+        self.notebook: Notebook | None = None
         self.exit = os._exit
 
     def say(self, text: str) -> None:
@@ -73,6 +76,8 @@ class Inside:
         folder = entry.own_folder(job, script)
         sys.path.insert(0, str(folder))
         preload.import_libraries(script, folder)
+        if script.suffix == ENDING:
+            importlib.import_module("IPython.core.interactiveshell")
         del sys.path[0]
         make_observer = load_named(job.observer)
         shims = registry.Shims(synthetic=job.synthetic)
@@ -90,7 +95,7 @@ class Inside:
                 with (
                     asked_of_torchrun(self.unset),
                     answering(shims.say, self.questions),
-                    counting(self.steps),
+                    counting(self.steps, by_cell=script.suffix == ENDING),
                     observing,
                 ):
                     complaint = self.become() or self.uncounted()
@@ -99,9 +104,13 @@ class Inside:
     def become(self) -> Complaint | None:
         """Be the script; None if it ended well or was stopped."""
         try:
-            module, code = entry.read_main(self.job)
-            sys.modules["__main__"] = module
-            exec(code, module.__dict__)
+            if self.job.path.endswith(ENDING):
+                self.notebook = Notebook(self.job, self.say, lambda: self.late)
+                self.notebook.run(self.steps)
+            else:
+                module, code = entry.read_main(self.job)
+                sys.modules["__main__"] = module
+                exec(code, module.__dict__)
         except Stop:
             return None
         except BaseException as error:
@@ -195,13 +204,13 @@ class Inside:
             complaint = self.too_late(complaint)
         trace.events = trace.events[:end]
         trace.marks = [mark for mark in trace.marks if mark.index <= end]
-        if steps.stopped and not self.late:
+        if (steps.stopped or self.notebook) and not self.late:
             name_evaluation(trace)
         elapsed = time.perf_counter() - self.started
         result = Result(
             complaint, self.late, steps.stopped, steps.taken, steps.names, steps.precision or precision(sim),
             sim.operators, list(sim.values.conditions), elapsed, sim.alloc_conf,
-            self.observer.seen() if self.observer else {},
+            self.observer.seen() if self.observer else {}, self.notebook.result() if self.notebook else None,
         )  # fmt: skip
         native.save(trace, os.path.join(self.scratch, "trace.memlens"))
         write_result(self.scratch, result)

@@ -34,8 +34,18 @@ def _assignments(tree: ast.Module) -> list[tuple[str, Any]]:
 
 def compiled(source: bytes, path: str, values: Mapping[str, int]) -> Any:
     """The script's code with these constants in place of its own."""
-    tree = ast.parse(source, path)
-    for name, node in _assignments(tree):
-        if name in values:
-            node.value = ast.copy_location(ast.Constant(values[name]), node.value)
-    return compile(tree, path, "exec", dont_inherit=True)
+    return compile(Replace(values).visit(ast.parse(source, path)), path, "exec", dont_inherit=True)
+
+
+class Replace(ast.NodeTransformer):
+    """Puts other values in place of a script's constants."""
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        self.values = values
+
+    def visit(self, tree: Any) -> Any:
+        """`tree`, a module, changed in place."""
+        for name, node in _assignments(tree):
+            if name in self.values:
+                node.value = ast.copy_location(ast.Constant(self.values[name]), node.value)
+        return tree

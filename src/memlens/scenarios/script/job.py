@@ -20,9 +20,9 @@ GRACE_SECONDS = 20.0
 class Job(msgspec.Struct, frozen=True):
     """What to run and how far it may go. Sizes are in bytes.
 
-    `path`, `module` and `command` are those of a Script. `observer` names what makes one, `module:function`,
-    in the script's process; `changes` is for it. `unknown_is` is the value of a condition that was not
-    computed.
+    `path`, `module`, `command` and `cells` are those of a Script. `observer` names what makes one,
+    `module:function`, in the script's process; `changes` is for it. `unknown_is` is the value of a condition
+    that was not computed.
     """
 
     path: str
@@ -41,6 +41,7 @@ class Job(msgspec.Struct, frozen=True):
     changes: Mapping[str, Any] = {}
     module: str = ""
     command: str = ""
+    cells: str = ""
     grace_seconds: float = GRACE_SECONDS
 
     @property
@@ -49,12 +50,37 @@ class Job(msgspec.Struct, frozen=True):
         return self.command or self.module or os.path.basename(self.path)
 
 
+class CellRun(msgspec.Struct, frozen=True):
+    """A notebook's cell that was run: its number and its events, `start` to `end`.
+
+    `stop` is the number of events when it was stopped, having shown enough steps; None: it ran to its end.
+    """
+
+    number: int
+    start: int
+    end: int
+    stop: int | None = None
+
+
+class NotebookRun(msgspec.Struct, frozen=True):
+    """What is known of a notebook in addition: which cells ran, and what its variables hold at the end.
+
+    `variables` are (name, bytes that it leads to, bytes that nothing else leads to). `left_out` are magics
+    and commands; `ended` says which cell was the last one and why, where that was not the plan.
+    """
+
+    cells: list[CellRun]
+    variables: list[tuple[str, int, int]] = []
+    left_out: list[str] = []
+    ended: str = ""
+
+
 class Result(msgspec.Struct, frozen=True):
     """What the script's process learned, in addition to the trace. `error` is None if all went well.
 
     `late`: its time was up; `stopped`: it had shown enough steps. `alloc_conf` is what the allocator was set
     to, by the call, the environment or the script itself; `conditions` are lines that needed a value that
-    was not computed; `seen` is what the observer noted.
+    was not computed; `seen` is what the observer noted; `notebook` is there if it is one.
     """
 
     error: Complaint | None
@@ -68,6 +94,7 @@ class Result(msgspec.Struct, frozen=True):
     elapsed_seconds: float
     alloc_conf: str | None = None
     seen: dict[str, Any] = {}
+    notebook: NotebookRun | None = None
 
 
 def write_job(scratch: str, job: Job) -> None:

@@ -20,6 +20,7 @@ from memlens.allocator import AllocatorConfig, parse_config
 from memlens.devices import Gpu, as_gpu, custom_gpu
 from memlens.errors import MemlensError, TargetError, UsageError
 from memlens.explanation.prediction import Prediction
+from memlens.measurement.notebooks.cells import ENDING, read_cells
 from memlens.messages import ignore
 from memlens.model import Assumption, Trace
 from memlens.model.user_code import Whose, whose
@@ -29,6 +30,7 @@ from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
 from memlens.scenarios.finish_prediction import conclude
 from memlens.scenarios.script import parent
 from memlens.scenarios.script.job import GRACE_SECONDS, Job, Result, read_result
+from memlens.scenarios.script.notebook_result import notebook_assumptions, tables
 from memlens.scenarios.script.ranks import TORCHRUN, other_ranks
 from memlens.units import parse_bytes
 
@@ -60,6 +62,7 @@ class Script:
     changes: Mapping[str, Any] = field(default_factory=dict)  # for the observer: what to change, and how
     module: str = ""
     command: str = ""
+    cells: str = ""  # of a notebook: those that are run, `1-3,7`
     ranks: str = ""  # how many processes were asked for, if more than one
     assumptions: tuple[Assumption, ...] = ()  # of the command line that it was read from
 
@@ -67,6 +70,10 @@ class Script:
     def name(self) -> str:
         """As it was named: a file, `-m module`, or a command."""
         return self.command or (f"-m {self.module}" if self.module else self.path)
+
+    @property
+    def is_notebook(self) -> bool:
+        return self.path.endswith(ENDING)
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class Ran:
 
 def is_script(target: Any) -> bool:
     """Whether the target is a file to be run as it is, rather than an object in one."""
-    return isinstance(target, str) and target.endswith(".py")
+    return isinstance(target, str) and target.endswith((".py", ENDING))
 
 
 def predict_script(
@@ -116,7 +123,9 @@ def run_script(
 
     It is made with the simulation and `script.changes`; what its `seen()` returns comes back.
     """
-    if not Path(script.path).is_file():
+    if script.is_notebook:
+        read_cells(script.path, script.cells)
+    elif not Path(script.path).is_file():
         raise userfile.not_a_target(script.path, "train.py")
     if script.steps < 1 or script.max_seconds <= 0:
         raise UsageError(f"nothing is learned in {script.steps} steps and {script.max_seconds} seconds")
@@ -125,6 +134,7 @@ def run_script(
     result, trace = _run(script, card, alloc_conf, progress, observer)
     trace.assumptions += card_assumptions(card) if asked else [SAME_KERNELS]
     trace.assumptions += [*script.assumptions, *ending(script, result)]
+    trace.assumptions += notebook_assumptions(script.steps, result.notebook, trace)
     trace.assumptions += list(other_ranks(script.ranks, trace))
     # a library asks to check its arguments rather than to choose
     lines = [line for line in result.conditions if whose(line) is not Whose.LIBRARY]
@@ -133,7 +143,7 @@ def run_script(
     config = AllocatorConfig() if result.alloc_conf is None else parse_config(result.alloc_conf)
     prediction = conclude(
         trace, card, config, asked=asked, target=" ".join([script.name, *script.arguments]),
-        scenario=describe(script, result), operators=result.operators,
+        scenario={**describe(script, result), **tables(result.notebook, trace)}, operators=result.operators,
         elapsed_seconds=result.elapsed_seconds, versions=(memlens.__version__, torch.__version__),
     )  # fmt: skip
     return Ran(prediction, result.seen)
@@ -214,7 +224,7 @@ def _run(
         script.path, list(script.arguments), card, script.steps, script.max_seconds, host_bytes, alloc_conf,
         writes=script.writes, synthetic=script.synthetic, observer=observer, unknown_is=script.unknown_is,
         environment=script.environment, constants=script.constants, changes=script.changes,
-        module=script.module, command=script.command,
+        module=script.module, command=script.command, cells=script.cells,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="memlens-", ignore_cleanup_errors=True) as scratch:
         ending = parent.execute(job, scratch, script.show_output, progress)
@@ -226,7 +236,7 @@ def _run(
         if problem is None:
             trace = native.load(os.path.join(scratch, "trace.memlens"))
             if not trace.events:
-                names = userfile.names_in(script.path)
+                names = "" if script.is_notebook else userfile.names_in(script.path)
                 hint = f"name what makes the model: {names}" if names else "it has to choose 'cuda' by itself"
                 raise TargetError(f"{script.name} put nothing on the GPU", hint=hint)
             return result, trace

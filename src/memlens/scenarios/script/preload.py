@@ -13,6 +13,8 @@ from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from memlens.scenarios.script.source import read_source
+
 # libraries that others load on their own when this is used, and that look for a real GPU then
 _BEHIND = {"BitsAndBytesConfig": "bitsandbytes"}
 
@@ -63,7 +65,7 @@ def own_files(place: Path, name: str) -> list[Path]:
 def imported_names(path: Path, folder: Path) -> set[tuple[str, str]]:
     """Every module that a file imports, also in functions, by its absolute name; and what it takes of it."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_source(path))
     except (SyntaxError, ValueError, OSError):
         return set()
     package = path.parent.relative_to(folder).parts if path.is_relative_to(folder) else ()

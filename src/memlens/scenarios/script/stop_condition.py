@@ -7,11 +7,14 @@ so it is seen; the step after the last is not simulated.
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
+import sys
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -34,27 +37,42 @@ class Steps:
 
     def __init__(self, sim: Any, wanted: int, progress: Callable[[str], None]) -> None:
         self.sim, self.wanted, self.progress = sim, wanted, progress
-        self.counts: list[int] = []  # of each optimizer, in the order in which they were made
+        # of each optimizer, in the order in which they were made; None: it stepped in an earlier cell only
+        self.counts: list[int | None] = []
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.precision = ""  # of most of the weights
         self.names: list[str] = []  # of the optimizers that stepped, in order
         self.stopped = False
         self.end = 0  # events up to the stop
+        self._lines: dict[int, int] = {}  # of the frames that the last step was called from, by their ids
+        self._step = 0  # of the simulation, when it was stopped
+        self._before = self._marks_before = 0  # steps and marks of the cells that have ended
 
     @property
     def taken(self) -> int:
         """Whole steps so far: those of the optimizer that stepped most."""
-        return max(self.counts, default=0) or self.backwards
+        return self._before + (max((count or 0 for count in self.counts), default=0) or self.backwards)
 
     @property
     def backwards(self) -> int:
-        return sum(mark.name == "backward" for mark in self.sim.trace.marks)
+        return sum(mark.name == "backward" for mark in self.sim.trace.marks[self._marks_before :])
 
     @property
     def has_enough(self) -> bool:
-        if not self.counts:
+        counts = [count for count in self.counts if count is not None]
+        if not counts:
             return self.backwards >= self.wanted
-        return min(self.counts) >= self.wanted or max(self.counts) >= PATIENCE * self.wanted
+        return min(counts) >= self.wanted or max(counts) >= PATIENCE * self.wanted
+
+    def begin_cell(self) -> None:
+        """Another cell of a notebook: its steps count anew, without optimizers of the cells before."""
+        self._before, self._marks_before = self.taken, len(self.sim.trace.marks)
+        self.counts = [None if count is None or count > 0 else 0 for count in self.counts]
+
+    def go_on(self, phase: str) -> None:
+        """Something follows although this was stopped."""
+        self.sim.mark(phase)
+        self.stopped, self.sim.step = False, self._step
 
     def made(self, optimizer: Any) -> None:
         self._numbers[optimizer] = len(self.counts)
@@ -68,16 +86,30 @@ class Steps:
         if optimizer not in self._numbers:
             self.made(optimizer)
         number = self._numbers[optimizer]
-        self.counts[number] += 1
+        self._lines = dict(lines_of(sys._getframe(1)))
+        self.counts[number] = count = (self.counts[number] or 0) + 1
         name = type(optimizer).__name__
         if name not in self.names:
             self.names.append(name)
         self.precision = self.precision or precision(self.sim)
-        self.progress(f"step {self.counts[number]} of {self.wanted} taken")
+        self.progress(f"step {count} of {self.wanted} taken")
 
     def forward_begins(self, module: nn.Module, args: Any) -> None:
         if self.stopped or (module.training and torch.is_grad_enabled() and self.has_enough):
             self.stop()
+
+    def zeroing(self) -> None:
+        """Gradients are about to be dropped. Where that begins the next round of the loop, this one is over.
+
+        A loop that zeroes before it runs forward leaves its last gradients to what follows it.
+        """
+        if not self.has_enough:
+            return
+        for frame, line in lines_of(sys._getframe(1)):
+            if frame in self._lines:
+                if line < self._lines[frame]:
+                    self.stop()
+                return
 
     def stop(self) -> None:
         """What happens while the script unwinds is not part of its run."""
@@ -86,6 +118,7 @@ class Steps:
             marks, here = self.sim.trace.marks, len(self.sim.events)
             if marks and marks[-1].index == here and marks[-1].name == "forward":
                 del marks[-1]  # of the step that is not taken
+            self._step = self.sim.step
             self.sim.mark("end", step=0)
             self.end = len(self.sim.events)
         if threading.current_thread() is not threading.main_thread():  # which may wait for this one
@@ -93,10 +126,20 @@ class Steps:
         raise Stop
 
 
+def lines_of(frame: FrameType | None) -> Iterator[tuple[int, int]]:
+    """Each frame's id and line, from the innermost outwards."""
+    while frame is not None:
+        yield id(frame), frame.f_lineno
+        frame = frame.f_back
+
+
 @contextlib.contextmanager
-def counting(steps: Steps) -> Iterator[None]:
-    """Watch optimizers and modules, and take every hook away again."""
-    init = torch.optim.Optimizer.__init__
+def counting(steps: Steps, *, by_cell: bool = False) -> Iterator[None]:
+    """Watch optimizers and modules, and take every hook away again.
+
+    `by_cell`: something follows a loop that is stopped, so it is to leave what it would leave at its end.
+    """
+    init, table = torch.optim.Optimizer.__init__, dict[Any, Any]()
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
@@ -108,11 +151,24 @@ def counting(steps: Steps) -> Iterator[None]:
         optimizers.register_optimizer_step_post_hook(steps.step_ends),
     ]
     try:
-        with replaced({"torch.optim.Optimizer.__init__": noted}):
+        table["torch.optim.Optimizer.__init__"] = noted
+        if by_cell:
+            for owner in (torch.optim.Optimizer, nn.Module):
+                table[owner, "zero_grad"] = _after(steps.zeroing, owner.zero_grad)
+        with replaced(table):
             yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _after(first: Callable[[], None], function: Any) -> Any:
+    @functools.wraps(function)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        first()
+        return function(*args, **kwargs)
+
+    return both
 
 
 def precision(sim: Any) -> str:

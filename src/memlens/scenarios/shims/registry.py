@@ -20,6 +20,7 @@ from typing import Any
 
 from memlens.model import Assumption
 from memlens.patching import Patches, remove
+from memlens.scenarios.shims.stand_ins import StandIns
 
 Shim = Callable[["Shims", ModuleType], dict[str, Any]]
 _TABLE: dict[str, list[Shim]] = {}
@@ -70,6 +71,9 @@ class Shims(Patches[None]):
         finder = _Late(self)
         self.afterwards(lambda: remove(sys.meta_path, finder))
         sys.meta_path.insert(0, finder)
+        last = StandIns(self.say)
+        self.afterwards(lambda: remove(sys.meta_path, last))
+        sys.meta_path.append(last)
         for name in list(_TABLE):
             if name in sys.modules:
                 self.apply(name)

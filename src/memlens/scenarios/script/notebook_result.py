@@ -1,0 +1,66 @@
+"""What a notebook's run says in addition: memory after each cell, its variables, what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from memlens.explanation.prediction import previous_allocated_bytes
+from memlens.measurement.notebooks.cells import ranges
+from memlens.model import Assumption, Timeline, Trace
+from memlens.scenarios.script.job import CellRun, NotebookRun
+
+
+def tables(run: NotebookRun | None, trace: Trace) -> dict[str, Any]:
+    """`cells` and `variables`, as the prediction's scenario has them; nothing for a script."""
+    if run is None:
+        return {}
+    timeline = trace.timeline()
+    variables = [{"name": name, "bytes": size, "alone_bytes": alone} for name, size, alone in run.variables]
+    return {"cells": [_row(cell, timeline) for cell in run.cells], "variables": variables}
+
+
+def _row(cell: CellRun, timeline: Timeline) -> dict[str, Any]:
+    before, after = (previous_allocated_bytes(timeline, index) for index in (cell.start, cell.end))
+    return {
+        "cell": cell.number,
+        "allocated_bytes": after,
+        "added_bytes": after - before,
+        "peak_bytes": timeline.peak_between(cell.start, cell.end)[0] if cell.end > cell.start else before,
+        "stopped": cell.stop is not None,
+    }
+
+
+def notebook_assumptions(steps: int, run: NotebookRun | None, trace: Trace) -> Iterator[Assumption]:
+    """What was not seen of a notebook, and what was not run of it."""
+    if run is None:
+        return
+    stopped = [cell.number for cell in run.cells if cell.stop is not None]
+    if stopped:
+        several = "s" if len(stopped) > 1 else ""
+        yield Assumption(
+            f"cell{several} {ranges(stopped)} stopped after {steps} step{'s' if steps != 1 else ''}"
+            + (" each" if several else ""),
+            "the notebook went on with the next one; what these do later was not seen, and what their "
+            "functions would have returned was dropped; --steps runs more",
+            high_bytes=_might_be_returned(run, trace.timeline()),
+        )
+    if run.ended:
+        yield Assumption(run.ended, "what comes later was not seen; a larger --steps may get further")
+    if run.left_out:
+        yield Assumption(
+            f"not run: {', '.join(run.left_out)}",
+            "what commands would install, download or make has to be there",
+        )
+
+
+def _might_be_returned(run: NotebookRun, timeline: Timeline) -> int:
+    """By how much the peak would rise if what functions held when they were stopped had stayed."""
+    dropped = peak = at_worst = 0
+    for cell in run.cells:
+        highest = timeline.peak_between(cell.start, cell.end)[0] if cell.end > cell.start else 0
+        peak, at_worst = max(peak, highest), max(at_worst, highest + dropped)
+        if cell.stop is not None:
+            held, left = (previous_allocated_bytes(timeline, index) for index in (cell.stop, cell.end))
+            dropped += max(held - left, 0)
+    return at_worst - peak
