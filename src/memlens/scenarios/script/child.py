@@ -1,4 +1,4 @@
-"""The inside of a script's prediction: `python -m memlens.scenarios.script.child SCRATCH`.
+"""The inside of a script's prediction: `main`, in a process of its own.
 
 Becomes the script, on a simulated GPU and in a sandbox, and leaves in the scratch folder what was learned:
 `trace.memlens` and `result.json`.
@@ -73,12 +73,9 @@ class Inside:
         script = Path(job.path).resolve()
         os.environ.update(OFFLINE | dict(job.environment))  # some libraries look when they are imported
         self.say(f"importing what {self.name} imports")
-        folder = entry.own_folder(job, script)
-        sys.path.insert(0, str(folder))
-        preload.import_libraries(script, folder)
+        preload.import_libraries(script, entry.own_folder(job, script))
         if script.suffix == ENDING:
             importlib.import_module("IPython.core.interactiveshell")
-        del sys.path[0]
         make_observer = load_named(job.observer)
         shims = registry.Shims(synthetic=job.synthetic)
         with sandbox(self.scratch, job.host_bytes, job.writes), shims:
@@ -242,7 +239,3 @@ def main() -> None:
         libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(_SUBREAPER, 1, 0, 0, 0)
     Inside(scratch, read_job(scratch)).run()
-
-
-if __name__ == "__main__":
-    main()

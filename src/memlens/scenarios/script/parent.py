@@ -24,6 +24,11 @@ POLL_SECONDS = 0.1
 MOST_OUTPUT_BYTES = 64 * MIB  # of what the script prints, only the last so many are kept
 LEAST_FREE_BYTES = 256 * MIB  # must stay free on the disk that holds the scratch folder
 MOST_CHARACTERS = 200  # of a line that it printed, in ours
+# modules of the folder that memlens is called from are not those of Python
+_START = (
+    "import sys\nif not sys.flags.safe_path: del sys.path[0]\n"
+    "from memlens.scenarios.script.child import main\nmain()"
+)
 # what a batch system tells its own job, which the script would take for its own
 _OF_A_CLUSTER = ("SLURM_", "PMI_", "OMPI_", "PBS_")
 
@@ -42,7 +47,7 @@ def execute(job: Job, scratch: str, show_output: bool, progress: Callable[[str],
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OF_A_CLUSTER)}
     environment = {**inherited, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "memlens.scenarios.script.child", scratch]
+    command = [sys.executable, "-c", _START, scratch]
     # the output is appended to: it is cut while it grows
     with keyboard() as typed, open(os.path.join(scratch, "output"), "ab") as output:
         process = subprocess.Popen(

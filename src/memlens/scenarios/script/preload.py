@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.machinery import PathFinder
@@ -17,6 +18,9 @@ from memlens.scenarios.script.source import read_source
 
 # libraries that others load on their own when this is used, and that look for a real GPU then
 _BEHIND = {"BitsAndBytesConfig": "bitsandbytes"}
+
+# what this process is made of
+_STAY = {"__main__", "memlens", "torch"}
 
 
 def import_libraries(script: Path, folder: Path) -> None:
@@ -30,6 +34,23 @@ def import_libraries(script: Path, folder: Path) -> None:
         with suppress(Exception):
             module = importlib.import_module(name)
             getattr(module, attribute, None)  # some libraries load their parts when they are asked for
+    give_way(folder)
+
+
+def give_way(folder: Path) -> None:
+    """Forget every loaded module whose name one of the script's own has: that one comes first for it."""
+    tops = {name.partition(".")[0] for name in sys.modules} - _STAY
+    for top in tops:
+        own = PathFinder.find_spec(top, [str(folder)])
+        if own is not None and own.origin is not None and not _is_pythons(top):
+            for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
+                del sys.modules[name]
+
+
+def _is_pythons(name: str) -> bool:
+    """Whether Python has this module before it looks into any folder."""
+    spec = getattr(sys.modules[name], "__spec__", None)
+    return getattr(spec, "origin", None) in ("built-in", "frozen")
 
 
 def libraries(path: Path, folder: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
@@ -40,8 +61,8 @@ def libraries(path: Path, folder: Path, seen: set[Path]) -> Iterator[tuple[str, 
     for name, attribute in imported_names(path, folder):
         top = name.partition(".")[0]
         spec = PathFinder.find_spec(top, [str(folder)])
-        if spec is None:
-            yield name, attribute
+        if spec is None or (spec.origin is None and PathFinder.find_spec(top) is not None):
+            yield name, attribute  # a mere folder gives way to a package anywhere
             continue
         places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
         for place in places:

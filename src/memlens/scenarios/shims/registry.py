@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from memlens.model import Assumption
+from memlens.model.user_code import is_user_file
 from memlens.patching import Patches, remove
 from memlens.scenarios.shims.stand_ins import StandIns
 
@@ -57,8 +58,10 @@ class Shims(Patches[None]):
         """Put the shims of a loaded module in place, once."""
         if name in self._done or name not in _TABLE:
             return
-        self._done.add(name)
         module = sys.modules[name]
+        if not is_library(name):
+            return
+        self._done.add(name)
         for function in _TABLE[name]:
             for dotted, value in function(self, module).items():
                 owner: Any = module
@@ -77,6 +80,16 @@ class Shims(Patches[None]):
         for name in list(_TABLE):
             if name in sys.modules:
                 self.apply(name)
+
+
+def is_library(name: str) -> bool:
+    """Whether a loaded module is that library's, rather than one of the script's own that has its name.
+
+    A library may also be used from the folder in which it is developed; it has a version there too.
+    """
+    file = getattr(sys.modules[name], "__file__", None)
+    top = sys.modules.get(name.partition(".")[0])
+    return file is None or not is_user_file(file) or hasattr(top, "__version__")
 
 
 class _Late(MetaPathFinder):
