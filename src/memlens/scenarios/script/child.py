@@ -56,6 +56,7 @@ class Inside:
         self.main = threading.get_ident()
         self.in_a_thread: BaseException | None = None  # the first error that ended a thread
         self.unset: set[str] = set()  # what it asked of torchrun's variables
+        self.failed: dict[str, BaseException] = {}  # libraries that could not be imported
         self.questions: list[str] = []  # that it asked whoever sits before it
         self.steps: Steps
         self.sim: Simulation
@@ -73,7 +74,7 @@ class Inside:
         script = Path(job.path).resolve()
         os.environ.update(OFFLINE | dict(job.environment))  # some libraries look when they are imported
         self.say(f"importing what {self.name} imports")
-        preload.import_libraries(script, entry.own_folder(job, script))
+        self.failed = preload.import_libraries(script, entry.own_folder(job, script))
         if script.suffix == ENDING:
             importlib.import_module("IPython.core.interactiveshell")
         make_observer = load_named(job.observer)
@@ -119,7 +120,8 @@ class Inside:
                 self.exit(1)
             last = self.last_output()
             traceback.print_exception(error)
-            complaint = complain(error, self.name, self.job.host_bytes, last, self.job.synthetic)
+            job = self.job
+            complaint = complain(error, self.name, job.host_bytes, last, job.synthetic, self.failed)
             if self.unset:
                 return complaint._replace(missing_variable=min(self.unset))
             if isinstance(error, (ValueError, LookupError)) and self.questions:

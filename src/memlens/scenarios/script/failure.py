@@ -6,13 +6,17 @@ import errno
 import os
 import re
 import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from memlens.errors import MemlensError
 from memlens.scenarios.sandbox.limits import MOST_FILE_BYTES, ForkedTooOften, Offline
+from memlens.scenarios.script.installed import broken
 from memlens.scenarios.user_frames import last_line, local, place
 from memlens.units import format_bytes
 
+NOTHING: Mapping[str, BaseException] = MappingProxyType({})
 _FROM_HUB = re.compile(
     r"offline|couldn.t connect|local_files_only|LocalEntryNotFound|no network|snapshot folder|hf\.co|"
     r"huggingface\.co|urlopen error|Max retries|download=True|Dataset not found",
@@ -49,16 +53,23 @@ class Complaint(NamedTuple):
 
 
 def complain(
-    error: BaseException, script: str, host_bytes: int | None, last_output: str, synthetic: bool = False
-) -> Complaint:
-    """One line about an exception that ended `script`. With `synthetic`, that is no way out any more."""
-    complaint = _complaint(error, script, host_bytes, last_output)
+    error: BaseException, script: str, host_bytes: int | None, last_output: str, synthetic: bool = False,
+    earlier: Mapping[str, BaseException] = NOTHING,
+) -> Complaint:  # fmt: skip
+    """One line about an exception that ended `script`. With `synthetic`, that is no way out any more.
+
+    `earlier`: the errors of libraries that could not be imported before the script began.
+    """
+    complaint = _complaint(error, script, host_bytes, last_output, earlier)
     if synthetic and "--synthetic" in (complaint.hint or ""):
         return complaint._replace(hint="put it there: --synthetic does not know how it looks")
     return complaint
 
 
-def _complaint(error: BaseException, script: str, host_bytes: int | None, last_output: str) -> Complaint:
+def _complaint(
+    error: BaseException, script: str, host_bytes: int | None, last_output: str,
+    earlier: Mapping[str, BaseException],
+) -> Complaint:  # fmt: skip
     where, text = place(error), last_line(error)
     if isinstance(error, MemlensError):
         return Complaint(error.message, error.hint)
@@ -78,6 +89,9 @@ def _complaint(error: BaseException, script: str, host_bytes: int | None, last_o
         return Complaint(f"{script} was stopped: {forked} ({where})")
     if any(isinstance(link, Offline) or _is_about_a_download(link) for link in chain):
         return _download(error, script, f"{text} ({where})")
+    wrong = broken(error, script, earlier)
+    if wrong is not None:
+        return Complaint(wrong.message, wrong.hint)
     return _missing(error, script, where) or Complaint(
         f"{script} failed: {text} ({where})", "--show-output shows what it printed"
     )
@@ -93,9 +107,6 @@ def _missing(error: BaseException, script: str, where: str) -> Complaint | None:
         suffix = os.path.splitext(name)[1].lower()
         hint = next((hint for kinds, hint in _WILL_DO.items() if suffix in kinds.split()), DATA_HINT)
         return Complaint(f"{script} needs {name}, which is not there ({where})", hint)
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        message = f"{script} needs {error.name}, which is not installed ({where})"
-        return Complaint(message, f"pip install {error.name}")
     if isinstance(error, EOFError):
         message = f"{script} asks a question: {last_line(error)} ({where})"
         return Complaint(message, "give the answer as an argument")

@@ -10,7 +10,6 @@ import ast
 import importlib
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -23,18 +22,23 @@ _BEHIND = {"BitsAndBytesConfig": "bitsandbytes"}
 _STAY = {"__main__", "memlens", "torch"}
 
 
-def import_libraries(script: Path, folder: Path) -> None:
+def import_libraries(script: Path, folder: Path) -> dict[str, BaseException]:
     """Import what the script and its own modules, which are in `folder`, import from elsewhere.
 
-    What cannot be imported is left to the script, whose error is the one to show.
+    What cannot be imported is left to the script; the first error of each is returned, for a library that is
+    half loaded fails otherwise the next time.
     """
+    failed: dict[str, BaseException] = {}
     imports = set(libraries(script, folder, set()))
     imports |= {(_BEHIND[attribute], "") for _, attribute in imports if attribute in _BEHIND}
     for name, attribute in sorted(imports):
-        with suppress(Exception):
+        try:
             module = importlib.import_module(name)
             getattr(module, attribute, None)  # some libraries load their parts when they are asked for
+        except Exception as error:
+            failed.setdefault(name.partition(".")[0], error)
     give_way(folder)
+    return failed
 
 
 def give_way(folder: Path) -> None:
