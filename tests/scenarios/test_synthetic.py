@@ -50,6 +50,32 @@ data = datasets.ImageFolder("no/such/folder", looks)
 for x, y in torch.utils.data.DataLoader(data, 4, num_workers=2):
     fit(x.flatten(1)[:, :512])
 """
+EVERY = """
+import pickle
+from memlens.scenarios.shims.pictures import DATASETS
+from torchvision import datasets, transforms as T
+look = T.Compose([T.Resize((16, 16)), T.ToTensor()])
+OWN = {
+    "EMNIST": {"split": "balanced"}, "DatasetFolder": {"loader": None, "extensions": (".jpg",)},
+    "Cityscapes": {"target_type": "semantic"}, "OxfordIIITPet": {"target_types": "segmentation"},
+}
+def both(picture, target):
+    return look(picture), target if isinstance(target, dict) else look(target)
+for name in DATASETS:
+    kind = getattr(datasets, name, None)
+    if kind is None:
+        continue
+    pair = name in ("VOCSegmentation", "VOCDetection", "Cityscapes", "OxfordIIITPet")
+    own = OWN.get(name, {}) | ({"transforms": both} if pair else {"transform": look})
+    data = kind("no/such/folder", **own)
+    assert type(data) is kind and isinstance(data, datasets.VisionDataset), name
+    again = pickle.loads(pickle.dumps(torch.utils.data.Subset(data, [0, len(data) - 1])))
+    picture, target = again[1]
+    assert picture.shape[1:] == (16, 16), name
+    assert pair or torch.is_tensor(target) or isinstance(target, int) or target.shape == (), name
+    assert len(data.classes) >= 10 and (pair or len(data.class_to_idx) >= 10), name
+fit(torch.ones(4, 512))
+"""
 LOAD = "model.load_state_dict(torch.load('last.pth', map_location='cpu')['model'])\nfit(torch.ones(4, 512))"
 TENSORS = "from safetensors.torch import load_file\nmodel.load_state_dict(load_file('last.safetensors'))\n"
 # (libraries, script after FIT, --synthetic, the line or what is assumed)
@@ -68,6 +94,7 @@ MISSING: dict[str, tuple[str, str, bool, str]] = {
     "tensors": ("safetensors", TENSORS + "fit(torch.ones(4, 512))", True, "last.safetensors holds"),
     "folder": ("torchvision", FOLDER, False, "no/such/folder, which is not there"),
     "folder_made_up": ("torchvision PIL", FOLDER, True, "ImageFolder is made up"),
+    "every_data_set": ("torchvision PIL", EVERY, True, "CelebA is made up: 162,770 pictures of 178x218"),
     "text": ("datasets transformers", CLASSIFY, False, "wants nobody/no-such-model, which is not on this"),
     "text_made_up": (
         "datasets transformers",

@@ -226,12 +226,13 @@ def replacements(mode: DeviceMode) -> dict[str, Any]:
 
     def save_simulated(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         storage = getattr(obj, "_untyped_storage", obj)
-        if isinstance(storage, torch.UntypedStorage) and storage.device.type == "meta":
+        is_storage = isinstance(storage, torch.UntypedStorage)  # so pickle saves a tensor's data
+        if is_storage and storage.device.type == "meta":
             raise UsageError(
                 "a simulated tensor was pickled, and it has no data",
                 hint="pickle outside the simulation, or save with torch.save, which writes shapes only",
             )
-        checkpoint = checkpoints.written(obj)
+        checkpoint = None if is_storage else checkpoints.written(obj)
         if checkpoint is not None:
             checkpoints.save(checkpoint, f)
             return
