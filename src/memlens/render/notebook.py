@@ -31,7 +31,7 @@ def cells(rows: list[dict[str, Any]]) -> RenderableType:
                 format_bytes(row["allocated_bytes"]),
                 format_bytes(row["added_bytes"], sign=True) if row["added_bytes"] else "",
                 format_bytes(row["peak_bytes"]),
-                Text("stopped" if row["stopped"] else "", style="dim"),
+                Text("stopped" if row["stopped"] else "cut short" if row["cut_steps"] else "", style="dim"),
             )
         else:
             quiet += 1

@@ -54,12 +54,14 @@ class CellRun(msgspec.Struct, frozen=True):
     """A notebook's cell that was run: its number and its events, `start` to `end`.
 
     `stop` is the number of events when it was stopped, having shown enough steps; None: it ran to its end.
+    `cut_steps` are the steps it took where loops over data loaders were cut short; 0: none was.
     """
 
     number: int
     start: int
     end: int
     stop: int | None = None
+    cut_steps: int = 0
 
 
 class NotebookRun(msgspec.Struct, frozen=True):

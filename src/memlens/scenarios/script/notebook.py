@@ -12,7 +12,7 @@ from memlens.measurement.notebooks.program import from_cell
 from memlens.measurement.notebooks.shell import NotebookShell
 from memlens.scenarios.script.constants import Replace
 from memlens.scenarios.script.job import CellRun, Job, NotebookRun
-from memlens.scenarios.script.stop_condition import Steps, Stop
+from memlens.scenarios.script.stop_condition import Steps
 from memlens.scenarios.script.variables import held_by_variables
 from memlens.scenarios.user_frames import last_line, place
 
@@ -44,21 +44,22 @@ class Notebook:
             stop = steps.end if steps.stopped and not self.is_late() else None
             if steps.stopped and error is not None:
                 error.__traceback__ = None  # it holds what the functions held that were stopped
-            elif error is not None and not self._goes_on_after(error):
+            elif error is not None and not self._is_ours(error, cell.number, steps.rounds.were_cut):
                 raise error.with_traceback(from_cell(error, cell.file))
-            self.ran.append(CellRun(cell.number, start, len(steps.sim.events), stop))
+            cut_steps = steps.rounds.updates if steps.rounds.were_cut else 0
+            self.ran.append(CellRun(cell.number, start, len(steps.sim.events), stop, cut_steps))
             if stop is not None:
                 steps.go_on(f"after cell {cell.number}")
             if self.ended or self.is_late():
                 break
         self.variables = held_by_variables(steps.sim, self.shell.names)
 
-    def _goes_on_after(self, error: BaseException) -> bool:
-        """Whether it is told as far as it went: a cell may need what a stopped one would have made."""
-        stopped = [ran.number for ran in self.ran if ran.stop is not None]
-        if not stopped or not isinstance(error, Exception) or isinstance(error, Stop):
+    def _is_ours(self, error: BaseException, number: int, were_cut: bool) -> bool:
+        """Whether an error may come from a cell that was cut short. Then what was seen is told."""
+        cut = [ran.number for ran in self.ran if ran.stop is not None or ran.cut_steps] + [number] * were_cut
+        if not cut or not isinstance(error, Exception):
             return False
-        self.ended = f"ended at {place(error)}: {last_line(error)}; cell {stopped[-1]} was stopped before"
+        self.ended = f"ended at {place(error)}: {last_line(error)}; cell {cut[-1]} was cut short"
         return True
 
     def result(self) -> NotebookRun:

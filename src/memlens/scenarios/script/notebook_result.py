@@ -28,6 +28,7 @@ def _row(cell: CellRun, timeline: Timeline) -> dict[str, Any]:
         "added_bytes": after - before,
         "peak_bytes": timeline.peak_between(cell.start, cell.end)[0] if cell.end > cell.start else before,
         "stopped": cell.stop is not None,
+        "cut_steps": cell.cut_steps,
     }
 
 
@@ -44,6 +45,14 @@ def notebook_assumptions(steps: int, run: NotebookRun | None, trace: Trace) -> I
             "the notebook went on with the next one; what these do later was not seen, and what their "
             "functions would have returned was dropped; --steps runs more",
             high_bytes=_might_be_returned(run, trace.timeline()),
+        )
+    cut = [cell.number for cell in run.cells if cell.cut_steps and cell.stop is None]
+    if cut:
+        taken = sum(cell.cut_steps for cell in run.cells if cell.stop is None)
+        yield Assumption(
+            f"loops over data loaders in cell{'s' if len(cut) > 1 else ''} {ranges(cut)} end after "
+            f"{steps} step{'s' if steps != 1 else ''}, later epochs after one ({taken} in all)",
+            "what they keep of each batch has as many entries; --steps takes more",
         )
     if run.ended:
         yield Assumption(run.ended, "what comes later was not seen; a larger --steps may get further")

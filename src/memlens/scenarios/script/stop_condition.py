@@ -21,8 +21,10 @@ import torch
 from torch import nn
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader
 
 from memlens.patching import replaced
+from memlens.scenarios.script.loader_rounds import Rounds
 
 # an optimizer that steps this many times while another has not stepped as often as asked does not wait for it
 PATIENCE = 8
@@ -42,6 +44,7 @@ class Steps:
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.precision = ""  # of most of the weights
         self.names: list[str] = []  # of the optimizers that stepped, in order
+        self.rounds = Rounds(wanted, lambda: self.has_enough)
         self.stopped = False
         self.end = 0  # events up to the stop
         self._lines: dict[int, int] = {}  # of the frames that the last step was called from, by their ids
@@ -64,8 +67,14 @@ class Steps:
             return self.backwards >= self.wanted
         return min(counts) >= self.wanted or max(counts) >= PATIENCE * self.wanted
 
+    @property
+    def is_over(self) -> bool:
+        """Whether this is the time to stop: nothing ends the loop by itself."""
+        return self.has_enough and not self.rounds.will_end
+
     def begin_cell(self) -> None:
         """Another cell of a notebook: its steps count anew, without optimizers of the cells before."""
+        self.rounds.begin_cell()
         self._before, self._marks_before = self.taken, len(self.sim.trace.marks)
         self.counts = [None if count is None or count > 0 else 0 for count in self.counts]
 
@@ -79,7 +88,7 @@ class Steps:
         self.counts.append(0)
 
     def step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self.has_enough:
+        if self.is_over:
             self.stop()
 
     def step_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -88,6 +97,7 @@ class Steps:
         number = self._numbers[optimizer]
         self._lines = dict(lines_of(sys._getframe(1)))
         self.counts[number] = count = (self.counts[number] or 0) + 1
+        self.rounds.stepped()
         name = type(optimizer).__name__
         if name not in self.names:
             self.names.append(name)
@@ -95,7 +105,7 @@ class Steps:
         self.progress(f"step {count} of {self.wanted} taken")
 
     def forward_begins(self, module: nn.Module, args: Any) -> None:
-        if self.stopped or (module.training and torch.is_grad_enabled() and self.has_enough):
+        if self.stopped or (module.training and torch.is_grad_enabled() and self.is_over):
             self.stop()
 
     def zeroing(self) -> None:
@@ -103,7 +113,7 @@ class Steps:
 
         A loop that zeroes before it runs forward leaves its last gradients to what follows it.
         """
-        if not self.has_enough:
+        if not self.is_over:
             return
         for frame, line in lines_of(sys._getframe(1)):
             if frame in self._lines:
@@ -153,6 +163,7 @@ def counting(steps: Steps, *, by_cell: bool = False) -> Iterator[None]:
     try:
         table["torch.optim.Optimizer.__init__"] = noted
         if by_cell:
+            table[DataLoader, "__iter__"] = steps.rounds.over(DataLoader.__iter__)
             for owner in (torch.optim.Optimizer, nn.Module):
                 table[owner, "zero_grad"] = _after(steps.zeroing, owner.zero_grad)
         with replaced(table):
