@@ -68,6 +68,8 @@ class DispatchMode(TorchDispatchMode):
         if op is None:
             op = self._operators[func] = look_up(func, sim)
         if op.replace is not None and (not op.on_device or sim.is_cuda(args[0])):
+            if op.check is not None and sim.is_cuda(args[0]):
+                op.check(args, kwargs)
             sim.operators += 1
             out = op.replace(op.cuda, args, kwargs)
             if sim.watch is not None:
@@ -111,6 +113,8 @@ class DispatchMode(TorchDispatchMode):
                 target = sim.target  # `empty_like(x, device="cuda")`: elsewhere than its argument
             elif target is CUDA and (reals or self.ledger.elsewhere):
                 self._check_devices(func, op, args, kwargs, metas, reals)
+            if target is CUDA and op.check is not None:
+                op.check(args, kwargs)
             if reals:
                 args, kwargs = self._lift(func, op, args, kwargs, reals)
         if op.composed is not None and target is CUDA:

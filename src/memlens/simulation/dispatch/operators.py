@@ -12,6 +12,7 @@ from memlens.errors import UnsupportedOperator
 from memlens.simulation.core.cuda import Cuda
 from memlens.simulation.dispatch.composed import composition
 from memlens.simulation.rules import facts
+from memlens.simulation.rules.dtypes.judges import checks_of
 from memlens.simulation.rules.registry import COMPOSITES, SCRATCH, fallback_of, replacement_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Operator:
     """What is known of one operator in one simulation, looked up once."""
 
     __slots__ = (
+        "check",
         "composed",
         "composite",
         "cuda",
@@ -61,6 +63,7 @@ class Operator:
         self.on_device = rule is not None and rule.on_device
         self.fallback = fallback_of(func)
         self.scratch = SCRATCH.get(func)
+        self.check = checks_of(func)
         self.composite = func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
         self.composed = composition(func)
         self.cuda = cuda_of(func, sim)

@@ -142,7 +142,8 @@ def convolution(
     groups: int,
 ) -> Tensor:
     ledger = cuda.sim.ledger
-    if ledger.host_bytes or not (input.is_meta and weight.is_meta):
+    is_mixed = input.dtype is not weight.dtype or not (input.is_meta and weight.is_meta)
+    if ledger.host_bytes or is_mixed:
         check_convolution(ledger, input, weight, bias)
     how = (stride, padding, dilation, transposed, output_padding, groups)
     if not cuda.has(input):
