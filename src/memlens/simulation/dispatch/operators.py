@@ -64,7 +64,9 @@ class Operator:
         self.fallback = fallback_of(func)
         self.scratch = SCRATCH.get(func)
         self.check = checks_of(func)
-        self.composite = func in COMPOSITES or func.has_kernel_for_dispatch_key(_COMPOSITE)
+        self.composite = func in COMPOSITES or torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), _COMPOSITE
+        )
         self.composed = composition(func)
         self.cuda = cuda_of(func, sim)
         # facts

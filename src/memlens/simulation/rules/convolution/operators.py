@@ -142,8 +142,8 @@ def convolution(
     groups: int,
 ) -> Tensor:
     ledger = cuda.sim.ledger
-    is_mixed = input.dtype is not weight.dtype or not (input.is_meta and weight.is_meta)
-    if ledger.host_bytes or is_mixed:
+    is_alike = input.dtype is weight.dtype and (bias is None or bias.dtype is input.dtype)
+    if ledger.host_bytes or not (is_alike and input.is_meta and weight.is_meta):
         check_convolution(ledger, input, weight, bias)
     how = (stride, padding, dilation, transposed, output_padding, groups)
     if not cuda.has(input):

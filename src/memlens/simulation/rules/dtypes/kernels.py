@@ -54,7 +54,12 @@ _kernels(
     FLOATS,
     "self",
     """
-    _softmax _log_softmax: host_softmax
+    _softmax _log_softmax _safe_softmax: host_softmax
+    nll_loss_forward: nll_loss_forward_reduce_cuda_kernel_2d
+    nll_loss2d_forward: nll_loss2d_forward_kernel
+    multi_margin_loss: multi_margin_loss_cuda
+    multilabel_margin_loss_forward: multilabel_margin_loss_forward_kernel
+    frac frac_: frac_cuda
     gelu gelu_: GeluCUDAKernelImpl
     mish mish_: mish_cuda
     hardswish hardswish_: hardswish_cuda
@@ -100,6 +105,7 @@ _kernels(
 )
 _kernels(FLOATS | COMPLEX | BOOL, "self", "im2col: im2col_out_cuda")
 
+_kernels(WIDE_FLOATS, "self", "_pdist_forward: pdist_cuda")
 _kernels(WIDE_FLOATS, "log_probs", "_ctc_loss: ctc_loss_cuda")
 _kernels(
     WIDE_FLOATS | COMPLEX,
@@ -120,7 +126,7 @@ _kernels(
     _linalg_eigh: linalg_eigh_cuda
     _linalg_svd: svd_cuda_gesvdj
     linalg_qr: geqrf_cuda
-    linalg_lu_factor_ex _linalg_det: lu_factor_cusolver
+    linalg_lu_factor_ex linalg_lu _linalg_det: lu_factor_cusolver
 """,
 )
 
@@ -134,12 +140,6 @@ for _one in ("self", "other"):  # in turn, for a number may be in place of eithe
         bitwise_and bitwise_and_ __and__ __iand__: bitwise_and_cuda
         bitwise_or bitwise_or_ __or__ __ior__: bitwise_or_cuda
         bitwise_xor bitwise_xor_ __xor__ __ixor__: bitwise_xor_cuda
-    """,
-    )
-    _kernels(
-        INTEGERS,
-        _one,
-        """
         bitwise_left_shift bitwise_left_shift_ __lshift__ __ilshift__: lshift_cuda
         bitwise_right_shift bitwise_right_shift_ __rshift__ __irshift__: rshift_cuda
         gcd gcd_: gcd_cuda
