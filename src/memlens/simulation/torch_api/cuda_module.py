@@ -23,6 +23,7 @@ from memlens.simulation.torch_api import (
     multi_gpu,
     save_and_load,
     storages,
+    torchscript,
 )
 from memlens.simulation.torch_api.cuda_objects import DeviceContext, Event, Generator, Stream, UseStream
 from memlens.simulation.torch_api.device import as_device, check_index
@@ -277,6 +278,7 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         device_type.replacements()
         | storages.replacements(sim)
         | legacy_types.replacements(mode)
+        | torchscript.replacements(sim)
         | mode.moved.replacements()
     )
     table |= {

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
+
+_COMPILED = torch.jit.ScriptModule  # the simulation puts another class there
 
 
 class Moved:
@@ -20,6 +22,8 @@ class Moved:
         # neither keeps a parameter or module alive, as that would change when its device memory is freed
         self.parameters: MutableMapping[Tensor, tuple[Tensor, int]] = WeakIdKeyDictionary()
         self.buffers: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
+        # of a module compiled by TorchScript: C++ holds them, under a name
+        self.compiled: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
 
     def swap(self, parameter: Tensor, twin: Tensor) -> None:
         """The parameter gets the twin's data, and the twin keeps the parameter's for the end.
@@ -35,6 +39,8 @@ class Moved:
         apply = nn.Module._apply
 
         def remember_and_apply(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+            if isinstance(module, _COMPILED):
+                return self.apply_to_compiled(module, *args, **kwargs)
             if module not in self.buffers:
                 with torch._C.DisableTorchFunction():
                     buffers = module._buffers.items()
@@ -43,8 +49,32 @@ class Moved:
 
         return {"torch.nn.Module._apply": remember_and_apply}
 
+    def apply_to_compiled(
+        self, module: nn.Module, function: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> nn.Module:
+        """`module._apply` where C++ holds the tensors: each is put there anew."""
+        for child in module.children() if recurse else ():
+            self.apply_to_compiled(child, function)
+        inside: Any = module._c
+        with torch._C.DisableTorchFunction():
+            named = dict((*module._parameters.items(), *module._buffers.items()))
+        for name, tensor in named.items():
+            if tensor is None:
+                continue
+            with torch.no_grad():
+                moved = function(tensor)
+            if moved is not tensor:
+                self.compiled.setdefault(module, {}).setdefault(name, tensor)
+                is_parameter = name in module._parameters
+                inside.setattr(name, nn.Parameter(moved, tensor.requires_grad) if is_parameter else moved)
+        return module
+
     def put_back(self) -> None:
         """When the simulation is over."""
+        for module, tensors in list(self.compiled.items()):
+            inside: Any = module._c
+            for name, tensor in tensors.items():
+                inside.setattr(name, tensor)
         for parameter, (twin, original) in list(self.parameters.items()):
             if parameter._cdata != original:
                 torch._C._swap_tensor_impl(parameter, twin)
