@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memlens.model import NOWHERE, Frame, Site
+from memlens.model.site import is_cell
 from memlens.model.user_code import is_user_file
 
 # the dispatcher's entry of an operator: at::_ops::div_Tensor::call
@@ -52,6 +53,8 @@ def site_of(frames: tuple[Frame, ...]) -> Site:
 
     >>> site_of((Frame("/x/site-packages/torch/nn/x.py", 9, "relu"), Frame("net.py", 3, "forward"))).where
     'net.py:3'
+    >>> site_of((Frame("train.ipynb, cell 2", 3, "<module>"), Frame("runner.py", 9, "run"))).where
+    'train.ipynb, cell 2, line 3'
     """
     python = [frame for frame in frames if _is_python(frame)]
     own = next((frame for frame in python if is_user_file(frame.file)), None)
@@ -68,7 +71,9 @@ def site_of(frames: tuple[Frame, ...]) -> Site:
 
 def _is_python(frame: Frame) -> bool:
     """C++ frames have no line, or the name of a C file."""
-    return frame.line > 0 and (frame.file.endswith(".py") or frame.file.startswith("<"))
+    if frame.line <= 0:
+        return False
+    return frame.file.endswith(".py") or frame.file.startswith("<") or is_cell(frame.file)
 
 
 def _operator(frames: Iterable[Frame]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
+import traceback
 from collections.abc import Callable
 from types import ModuleType, TracebackType
 
 from memlens.measurement.notebooks.cells import read_cells
 from memlens.measurement.notebooks.shell import NotebookShell
+from memlens.model.site import is_cell
 
 
 def read_notebook(path: str, module: ModuleType) -> Callable[[], None]:
@@ -15,19 +18,25 @@ def read_notebook(path: str, module: ModuleType) -> Callable[[], None]:
     cells = read_cells(path)
     os.chdir(os.path.dirname(os.path.abspath(path)))
     shell = NotebookShell(module, shell_commands=True)
+    sys.excepthook = show  # Python's own looks for the lines of a cell on the disk
 
     def run() -> None:
         for cell in cells:
             error = shell.run(cell)
             if error is not None:
-                raise error.with_traceback(from_cell(error, cell.file))
+                raise error
 
     return run
 
 
-def from_cell(error: BaseException, file: str) -> TracebackType | None:
-    """The traceback without the frames of IPython that lead to the cell."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != file:
-        trace = trace.tb_next
-    return trace or error.__traceback__
+def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an exception as Python does."""
+    traceback.print_exception(kind, error, from_cell(trace))
+
+
+def from_cell(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames that lead to a cell."""
+    inner = trace
+    while inner is not None and not is_cell(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner or trace

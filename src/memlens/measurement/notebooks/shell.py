@@ -65,6 +65,7 @@ class NotebookShell:
     def _adopt(self) -> None:
         shell = self.shell
         shell.showtraceback = shell.showsyntaxerror = shell.showindentationerror = _say_nothing
+        shell._update_code_co_name = lambda code: code  # old ones call a cell's module `<cell line: 1>`
         shell._format_exception_for_storage = _say_nothing  # it would keep every frame of the traceback
         shell.transform_cell = lambda source: as_python(shell.input_transformer_manager, source)
         shell.compile.get_code_name = lambda *_: self._cell.file

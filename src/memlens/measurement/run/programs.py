@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from memlens.errors import UsageError
 from memlens.measurement.host.process_names import short_name
+from memlens.measurement.notebooks.cells import read_cells
 from memlens.measurement.run.fast_start import ENTRY, Signals, option_lines
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def parse(words: list[str], python: bool = False) -> Program:
         if not os.path.isfile(first):
             kind = "notebook" if first.endswith(".ipynb") else "script"
             raise UsageError(f"there is no {kind} {first!r} in {os.getcwd()}")
+        if first.endswith(".ipynb"):
+            read_cells(first)  # says what is wrong with it, if anything is
         return Program(tuple(words), (sys.executable,), tuple(words))
     if python:
         target = words if os.path.isfile(first) else ["-m", *words]
@@ -86,6 +89,7 @@ def interpreted(words: list[str]) -> Program:
         place += 2 if words[place] in _FLAGS_WITH_VALUE else 1
     rest = words[place:]
     is_script = bool(rest) and not rest[0].startswith("-") and os.path.isfile(rest[0])
+    is_script = is_script and not rest[0].endswith(".ipynb")  # which Python cannot run
     is_module = len(rest) > 1 and rest[0] == "-m"
     if not (is_script or is_module) or any(_NOT_A_RUN.fullmatch(word) for word in words[1:place]):
         return Program(tuple(words))

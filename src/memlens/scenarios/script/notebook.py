@@ -45,7 +45,7 @@ class Notebook:
             if steps.stopped and error is not None:
                 error.__traceback__ = None  # it holds what the functions held that were stopped
             elif error is not None and not self._is_ours(error, cell.number, steps.rounds.were_cut):
-                raise error.with_traceback(from_cell(error, cell.file))
+                raise error.with_traceback(from_cell(error.__traceback__))
             cut_steps = steps.rounds.updates if steps.rounds.were_cut else 0
             self.ran.append(CellRun(cell.number, start, len(steps.sim.events), stop, cut_steps))
             if stop is not None:
