@@ -44,11 +44,8 @@ def test_each_cell_has_a_table(folder: Path) -> None:
     assert "['--fast'] __main__" in done.stdout
     titles = [line for line in done.stdout.splitlines() if line.startswith("Filename:")]
     assert titles == [f"Filename: {folder}/a.ipynb, cell {number}" for number in (1, 2, 3, 3, 4)]
-    rows = {
-        line.split(maxsplit=1)[0]: line
-        for line in done.stdout.split("cell 2")[1].splitlines()
-        if "MiB" in line
-    }
+    second = done.stdout.split("cell 2\n")[1].split("Filename")[0]
+    rows = {line.split()[0]: line for line in second.splitlines() if "MiB" in line}
     assert set(rows) == {"2", "3"}
     assert float(rows["2"].split()[3]) == pytest.approx(50_000_000 / 2**20, abs=1)
     assert "%time more = 'y' * 10_000_000" in done.stdout

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from memlens.model.breakdown import Breakdown
 from memlens.model.events import Alloc
-from memlens.model.site import Site
+from memlens.model.site import Site, is_cell
 from memlens.model.trace import Trace
 
 LEAST = 3  # times that a place must come before growth is reported
@@ -135,7 +135,7 @@ def _functions(site: Site) -> tuple[list[tuple[Function, int]], int]:
     lines: dict[Function, int] = {}
     called = None
     for frame in reversed(site.frames):
-        if frame.file.endswith(".py") or frame.file.startswith("<"):
+        if frame.file.endswith(".py") or frame.file.startswith("<") or is_cell(frame.file):
             if called is None and frame.function == MODULE_CALL:
                 called = len(lines)
             lines.setdefault((frame.file, frame.function), frame.line)
