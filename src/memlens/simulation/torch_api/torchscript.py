@@ -16,6 +16,7 @@ from torch import nn
 
 from memlens.errors import UnsupportedOperator
 from memlens.model import Assumption
+from memlens.model.user_code import Whose, whose
 from memlens.simulation.torch_api.device import GPU, as_device
 
 if TYPE_CHECKING:
@@ -71,7 +72,11 @@ def replacements(sim: Simulation) -> dict[str, Any]:
             run_once(getattr(mod, name), args)
         return saved(mod)
 
-    def script(obj: Any = None, *_: Any, **__: Any) -> Any:
+    compiled = torch.jit.script
+
+    def script(obj: Any = None, *args: Any, **options: Any) -> Any:
+        if whose(sys._getframe(1).f_code.co_filename) is Whose.TORCH:  # it compiles functions of its own
+            return compiled(obj, *args, **options)
         eager("torch.jit.script")
         return saved(obj)
 
