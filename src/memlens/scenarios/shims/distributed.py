@@ -22,6 +22,29 @@ class Done:
         return True
 
 
+def fill(outputs: list[Any], value: Any, *_: Any, **__: Any) -> Done:
+    if isinstance(value, torch.Tensor):
+        outputs[0].copy_(value)
+    else:
+        outputs[0] = value
+    return Done()
+
+
+def copy(output: torch.Tensor, value: Any, *_: Any, **__: Any) -> Done:
+    output.copy_(value[0] if isinstance(value, list) else value)
+    return Done()
+
+
+def gather(value: Any, outputs: Any = None, *_: Any, **named: Any) -> Done:
+    outputs = named.get("gather_list", named.get("object_gather_list", outputs))
+    return fill(outputs, value) if outputs else Done()
+
+
+def scatter(output: Any, values: Any = None, *_: Any, **named: Any) -> Done:
+    values = named.get("scatter_list", named.get("scatter_object_input_list", values))
+    return fill([output] if isinstance(output, torch.Tensor) else output, values[0])
+
+
 @shim("torch.distributed")
 def alone(shims: Shims, dist: ModuleType) -> dict[str, Any]:
     """A process group of one."""
@@ -30,25 +53,6 @@ def alone(shims: Shims, dist: ModuleType) -> dict[str, Any]:
     def begin(*_: Any, **__: Any) -> None:
         begun.append(True)
         shims.sim.assume(ONE_RANK)
-
-    def fill(outputs: list[Any], value: Any, *_: Any, **__: Any) -> Done:
-        if isinstance(value, torch.Tensor):
-            outputs[0].copy_(value)
-        else:
-            outputs[0] = value
-        return Done()
-
-    def copy(output: torch.Tensor, value: Any, *_: Any, **__: Any) -> Done:
-        output.copy_(value[0] if isinstance(value, list) else value)
-        return Done()
-
-    def gather(value: Any, outputs: Any = None, *_: Any, **named: Any) -> Done:
-        outputs = named.get("gather_list", named.get("object_gather_list", outputs))
-        return fill(outputs, value) if outputs else Done()
-
-    def scatter(output: Any, values: Any = None, *_: Any, **named: Any) -> Done:
-        values = named.get("scatter_list", named.get("scatter_object_input_list", values))
-        return fill([output] if isinstance(output, torch.Tensor) else output, values[0])
 
     def refuse(*_: Any, **__: Any) -> None:
         raise UsageError(

@@ -50,68 +50,70 @@ def spawning(shims: Shims) -> Callable[..., Context]:
     return spawn
 
 
-def process_class(shims: Shims) -> type:
-    """`Process`: a thread that has a process's names."""
-    started: set[Any] = set()
+class Process(threading.Thread):
+    """What is left of the process that would run `target`, or its own `run`."""
 
-    class Process(threading.Thread):
-        """What is left of the process that would run `target`, or its own `run`."""
+    shims: Shims
+    started: set[Any]  # functions that a process of this run has
 
-        def __init__(
-            self, group: None = None, target: Any = None, name: str | None = None, args: Any = (),
-            kwargs: Any = None, *, daemon: bool | None = None,
-        ) -> None:  # fmt: skip
-            super().__init__(group, target, name, args, kwargs or {}, daemon=True)
-            self.runs = target if target is not None else type(self)
-            self.problem: BaseException | None = None
-            self.is_a_copy = False
+    def __init__(
+        self, group: None = None, target: Any = None, name: str | None = None, args: Any = (),
+        kwargs: Any = None, *, daemon: bool | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(group, target, name, args, kwargs or {}, daemon=True)
+        self.runs = target if target is not None else type(self)
+        self.problem: BaseException | None = None
+        self.is_a_copy = False
 
-        def start(self) -> None:
-            first_only(shims, self.runs)
-            self.is_a_copy = self.runs in started
-            started.add(self.runs)
-            if not self.is_a_copy:
-                super().start()
+    def start(self) -> None:
+        first_only(self.shims, self.runs)
+        self.is_a_copy = self.runs in self.started
+        self.started.add(self.runs)
+        if not self.is_a_copy:
+            super().start()
 
-        def _bootstrap_inner(self) -> None:
-            run = self.run
+    def _bootstrap_inner(self) -> None:
+        run = self.run
 
-            def noting() -> None:
-                try:
-                    run()
-                except Exception as problem:
-                    self.problem = problem
-                except SystemExit as ended:
-                    self.problem = ended if ended.code else None
+        def noting() -> None:
+            try:
+                run()
+            except Exception as problem:
+                self.problem = problem
+            except SystemExit as ended:
+                self.problem = ended if ended.code else None
 
-            self.run = noting  # type: ignore[method-assign]
-            threading.Thread._bootstrap_inner(self)  # type: ignore[attr-defined]
+        self.run = noting  # type: ignore[method-assign]
+        threading.Thread._bootstrap_inner(self)  # type: ignore[attr-defined]
 
-        def join(self, timeout: float | None = None) -> None:
-            """Where a process would leave an exit code, its error is the script's."""
-            if not self.is_a_copy:
-                super().join(timeout)
-            problem, self.problem = self.problem, None
-            if problem is not None:
-                raise problem
+    def join(self, timeout: float | None = None) -> None:
+        """Where a process would leave an exit code, its error is the script's."""
+        if not self.is_a_copy:
+            super().join(timeout)
+        problem, self.problem = self.problem, None
+        if problem is not None:
+            raise problem
 
-        def is_alive(self) -> bool:
-            return not self.is_a_copy and super().is_alive()
+    def is_alive(self) -> bool:
+        return not self.is_a_copy and super().is_alive()
 
-        @property
-        def exitcode(self) -> int | None:
-            return None if self.is_alive() else 0
+    @property
+    def exitcode(self) -> int | None:
+        return None if self.is_alive() else 0
 
-        @property
-        def pid(self) -> int:
-            return os.getpid()
+    @property
+    def pid(self) -> int:
+        return os.getpid()
 
-        def terminate(self) -> None:
-            """It is a daemon: it ends with the script."""
+    def terminate(self) -> None:
+        """It is a daemon: it ends with the script."""
 
-        kill = close = terminate
+    kill = close = terminate
 
-    return Process
+
+def process_class(shims: Shims) -> type[Process]:
+    """The class of one run."""
+    return type("Process", (Process,), {"shims": shims, "started": set()})
 
 
 class _Started:

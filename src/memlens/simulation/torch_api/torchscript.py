@@ -83,7 +83,24 @@ def replacements(sim: Simulation) -> dict[str, Any]:
     def same(obj: Any, *_: Any, **__: Any) -> Any:
         return obj
 
-    load_archive = torch.jit.load
+    table: dict[str, Any] = {
+        "torch.jit.trace": trace,
+        "torch.jit.trace_module": trace_module,
+        "torch.jit.script": script,
+        "torch.jit.script_method": same,
+        "torch.jit.freeze": same,
+        "torch.jit.optimize_for_inference": same,
+        "torch.jit.save": lambda m, f, *_, **__: torch.save(m.state_dict(), f),
+        "torch.jit.ScriptModule": ScriptModule,
+        "torch.jit.load": loading(torch.jit.load),
+    }
+    if "torch.onnx" in sys.modules:  # else nobody here has its `export`, and it takes a while to load
+        table["torch.onnx.export"] = to_onnx(sim.assume)
+    return table | {name: refuse(name) for name in _EXPORTERS.split()}
+
+
+def loading(load_archive: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.jit.load`."""
 
     def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Compiled modules of a file are read to the host, and moved to where they are wanted."""
@@ -96,20 +113,7 @@ def replacements(sim: Simulation) -> dict[str, Any]:
             made, wanted = load_archive(f, "cpu", *args, **kwargs), GPU
         return made if wanted is None or wanted.type != "cuda" else made.to(wanted)
 
-    table: dict[str, Any] = {
-        "torch.jit.trace": trace,
-        "torch.jit.trace_module": trace_module,
-        "torch.jit.script": script,
-        "torch.jit.script_method": same,
-        "torch.jit.freeze": same,
-        "torch.jit.optimize_for_inference": same,
-        "torch.jit.save": lambda m, f, *_, **__: torch.save(m.state_dict(), f),
-        "torch.jit.ScriptModule": ScriptModule,
-        "torch.jit.load": load,
-    }
-    if "torch.onnx" in sys.modules:  # else nobody here has its `export`, and it takes a while to load
-        table["torch.onnx.export"] = to_onnx(sim.assume)
-    return table | {name: refuse(name) for name in _EXPORTERS.split()}
+    return load
 
 
 def to_onnx(assume: Callable[[Assumption], None]) -> Callable[..., None]:
