@@ -52,27 +52,19 @@ class Table(NamedTuple):
 
 
 def stated(trace: Any, figures: dict[str, float]) -> dict[str, Predicted]:
-    """Figures of a simulation in MiB with the interval that its assumptions state; call it at the end."""
-    low = sum(assumption.low_bytes for assumption in trace.assumptions) / MIB
-    high = sum(assumption.high_bytes for assumption in trace.assumptions) / MIB
+    """Allocated figures of a simulation in MiB with the interval that its assumptions state, at its end."""
+    ranges = [assumption.allocated_range for assumption in trace.assumptions]
+    low = sum(below for below, _ in ranges) / MIB
+    high = sum(above for _, above in ranges) / MIB
     return {name: Predicted(mib, mib + low, mib + high) for name, mib in figures.items()}
 
 
 def of_prediction(prediction: Any) -> dict[str, Predicted]:
-    """Allocated, reserved and the whole process of a `memlens.Prediction`.
-
-    The stated interval is the process'. Without the range of the context it is that of what is reserved.
-    """
+    """Allocated, reserved and the whole process of a `memlens.Prediction`, each with its own interval."""
     peak = prediction.peak
-    low, expected, high = prediction.device.context_bytes
-    below = peak.low_process_bytes - peak.process_bytes
-    above = peak.high_process_bytes - peak.process_bytes
     figures = {
-        "allocated": (peak.allocated_bytes, below + expected - low, above + expected - high),
-        "reserved": (peak.reserved_bytes, below + expected - low, above + expected - high),
-        "device": (peak.process_bytes, below, above),
+        "allocated": (peak.allocated_bytes, peak.low_allocated_bytes, peak.high_allocated_bytes),
+        "reserved": (peak.reserved_bytes, peak.low_reserved_bytes, peak.high_reserved_bytes),
+        "device": (peak.process_bytes, peak.low_process_bytes, peak.high_process_bytes),
     }
-    return {
-        name: Predicted(size / MIB, (size + lo) / MIB, (size + hi) / MIB)
-        for name, (size, lo, hi) in figures.items()
-    }
+    return {name: Predicted(*(size / MIB for size in sizes)) for name, sizes in figures.items()}

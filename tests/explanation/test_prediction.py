@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.support.predictions import prediction
+from tests.support.predictions import prediction, training_trace
 
-from memlens.explanation.prediction import Card, build_prediction, to_dict, verdict
-from memlens.model import Alloc, Device, Mark, Trace
+from memlens.explanation.prediction import Card, build_peak, build_prediction, to_dict, verdict
+from memlens.model import Alloc, Assumption, Device, Mark, Trace
 from memlens.units import GIB, MIB
 
 CONTRACT = [
@@ -34,6 +34,18 @@ def test_the_assumptions_span_the_interval() -> None:
         (-1 * MIB, 7 * MIB),
         (-1 * MIB, 3 * MIB),
     ]
+    assert (found.peak.low_reserved_bytes, found.peak.high_reserved_bytes) == (39 * MIB, 47 * MIB)
+    assert (found.peak.low_allocated_bytes, found.peak.high_allocated_bytes) == (35 * MIB, 43 * MIB)
+
+
+def test_what_moves_reserved_memory_need_not_move_what_is_allocated() -> None:
+    """A workspace that leaves holes: up to 6 MiB more reserved, and only 1 MiB more allocated."""
+    holes = Assumption("workspaces", "chosen on the card", 0, 6 * MIB, allocated_bytes=(0, 1 * MIB))
+    trace = training_trace(64 * MIB)
+    trace.assumptions = [holes]
+    peak = build_peak(trace, trace.timeline(), 0)
+    assert (peak.high_reserved_bytes, peak.high_allocated_bytes) == (46 * MIB, 37 * MIB)
+    assert peak.high_process_bytes == (46 + 5) * MIB
 
 
 def test_the_breakdown_sums_to_the_process() -> None:
@@ -81,7 +93,9 @@ def test_the_json_is_the_contract() -> None:
     assert list(found) == CONTRACT
     assert list(found["device"]) == ["name", "memory_bytes", "compute_capability"]
     assert list(found["peak"]) == [
-        "allocated_bytes", "reserved_bytes", "process_bytes", "low_process_bytes", "high_process_bytes",
+        "allocated_bytes", "low_allocated_bytes", "high_allocated_bytes",
+        "reserved_bytes", "low_reserved_bytes", "high_reserved_bytes",
+        "process_bytes", "low_process_bytes", "high_process_bytes",
         "phase", "step", "module", "operator", "line",
     ]  # fmt: skip
     assert set(found["breakdown_at_peak"]) == {
@@ -93,7 +107,9 @@ def test_the_json_is_the_contract() -> None:
         "peak_allocated_bytes", "peak_reserved_bytes", "end_allocated_bytes",
     ]  # fmt: skip
     assert list(found["top_modules"][0]) == ["module", "type", "bytes"]
-    assert list(found["assumptions"][0]) == ["what", "why", "low_bytes", "high_bytes"]
+    assert list(found["assumptions"][0]) == [
+        "what", "why", "low_bytes", "high_bytes", "low_allocated_bytes", "high_allocated_bytes",
+    ]  # fmt: skip
     assert found["schema"] == "memlens.prediction/1"
 
 

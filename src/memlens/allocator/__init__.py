@@ -5,6 +5,7 @@ from memlens.allocator.config import AllocatorConfig, from_environment, from_sna
 from memlens.allocator.oom import DeviceFull, message
 from memlens.allocator.replay import Verification, replay, verify
 from memlens.allocator.simulator import CachingAllocator
+from memlens.allocator.what_if import Spread, Uncertain, spread
 
 __all__ = [
     "AllocatorConfig",
@@ -13,12 +14,15 @@ __all__ = [
     "CachingAllocator",
     "DeviceFull",
     "SegmentView",
+    "Spread",
+    "Uncertain",
     "Verification",
     "from_environment",
     "from_snapshot",
     "message",
     "parse_config",
     "replay",
+    "spread",
     "text_in",
     "verify",
 ]

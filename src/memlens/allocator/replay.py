@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memlens.allocator import release, rules
@@ -54,7 +55,7 @@ def replay(
             case SegmentAlloc():
                 pass
             case SegmentFree():
-                if _is_empty_cache(trace.events, number):
+                if is_empty_cache(trace.events, number):
                     allocator.empty_cache()
             case _:
                 events.append(event)
@@ -262,7 +263,7 @@ def _build_writer(events: list[Event]) -> SegmentCallback:
     return write
 
 
-def _is_empty_cache(events: list[Event], number: int) -> bool:
+def is_empty_cache(events: Sequence[Event], number: int) -> bool:
     """Whether segments were given back by a call: not to make room for a new one, and once a row."""
     following = events[number + 1] if number + 1 < len(events) else None
     return not isinstance(following, SegmentAlloc | SegmentFree)

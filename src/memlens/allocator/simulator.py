@@ -41,6 +41,7 @@ class CachingAllocator(AllocatorState):
         total_bytes: the device's memory, for the text of errors; `capacity_bytes` if left out.
         on_segment: called with (kind, address, bytes, stream, small) as segments come and go.
         addresses: gives the next segment's address, to replay a recording.
+        statistics: what is counted; `PeaksOnly` counts less.
 
     `malloc` raises `DeviceFull` where PyTorch raises `torch.OutOfMemoryError`.
     """

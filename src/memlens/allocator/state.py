@@ -34,6 +34,7 @@ class AllocatorState:
         total_bytes: int | None = None,
         on_segment: SegmentCallback | None = None,
         addresses: Addresses | None = None,
+        statistics: type[PoolStatistics] = PoolStatistics,
     ) -> None:
         self.capacity_bytes = capacity_bytes
         self.total_bytes = capacity_bytes if total_bytes is None else total_bytes
@@ -41,9 +42,9 @@ class AllocatorState:
         self.allowed_bytes: int | None = None  # only where a memory fraction below one is set
         self.configure(config or AllocatorConfig())
         self.segments: dict[int, Segment] = {}
-        self.statistics = PoolStatistics()
-        self.small_statistics = PoolStatistics()
-        self.large_statistics = PoolStatistics()
+        self.statistics = statistics()
+        self.small_statistics = statistics()
+        self.large_statistics = statistics()
         self.searches = {True: 0, False: 0}  # per size class: the clock of the garbage collector
         self.pending: list[Block] = []  # freed, but other streams may still use them
         self.retries = self.ooms = self.device_allocs = self.device_frees = 0

@@ -25,10 +25,17 @@ _KEYS = tuple(c for c in Category if c is not Category.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Where memory is highest. `line` is `file.py:12` and empty where no line of the user's is known."""
+    """Where memory is highest. `line` is `file.py:12` and empty where no line of the user's is known.
+
+    `low_` and `high_` are how far each figure may be off, by what was assumed.
+    """
 
     allocated_bytes: int
+    low_allocated_bytes: int
+    high_allocated_bytes: int
     reserved_bytes: int
+    low_reserved_bytes: int
+    high_reserved_bytes: int
     process_bytes: int
     low_process_bytes: int
     high_process_bytes: int
@@ -135,7 +142,7 @@ class Prediction(Answer):
             "breakdown_at_peak": {str(key): size for key, size in self.breakdown.items()},
             "steps": [to_dict(step) for step in self.steps],
             "top_modules": [to_dict(holder) for holder in self.top_modules],
-            "assumptions": [to_dict(assumption) for assumption in self.assumptions],
+            "assumptions": [assumption.to_dict() for assumption in self.assumptions],
             "operators": self.operators,
             "allocations": self.allocations,
             "elapsed_seconds": self.elapsed_seconds,
@@ -210,17 +217,21 @@ def peak_index(timeline: Timeline) -> int:
     return max(moments, key=timeline.allocated.__getitem__, default=-1)
 
 
-def build_peak(trace: Trace, timeline: Timeline, index: int, assumptions: list[Assumption]) -> Peak:
+def build_peak(trace: Trace, timeline: Timeline, index: int) -> Peak:
     """The peak at event number `index`, and how far the assumptions let it move."""
-    reserved = timeline.peak_reserved_bytes or timeline.peak_allocated_bytes
-    context = trace.device.context_bytes[1] if trace.device else 0
-    process = reserved + context
-    low = process + sum(a.low_bytes for a in assumptions)
+    allocated = timeline.peak_allocated_bytes
+    reserved = timeline.peak_reserved_bytes or allocated
+    low_context, context, high_context = trace.device.context_bytes if trace.device else (0, 0, 0)
+    low = max(reserved + sum(a.low_bytes for a in trace.assumptions), 0)
+    high = reserved + sum(a.high_bytes for a in trace.assumptions)
+    ranges = [a.allocated_range for a in trace.assumptions]
     mark = trace.mark_at(index)
     site = site_at(trace, index)
     return Peak(
-        timeline.peak_allocated_bytes, reserved, process, max(low, 0),
-        process + sum(a.high_bytes for a in assumptions),
+        allocated, max(allocated + sum(below for below, _ in ranges), 0),
+        allocated + sum(above for _, above in ranges),
+        reserved, low, high,
+        reserved + context, low + low_context, high + high_context,
         mark.name if mark else "", mark.step if mark else 0, site.module, site.operator, site.where,
     )  # fmt: skip
 
@@ -242,7 +253,7 @@ def context_assumption(device: Device | None) -> list[Assumption]:
         return []
     what = f"the CUDA context takes {format_bytes(expected)}"
     why = "it depends on the driver and on the kernels that are loaded"
-    return [Assumption(what, why, low - expected, high - expected)]
+    return [Assumption(what, why, low - expected, high - expected, (0, 0))]
 
 
 def breakdown_at_peak(trace: Trace, timeline: Timeline, index: int) -> dict[Category, int]:
@@ -307,7 +318,7 @@ def build_prediction(
     timeline = trace.timeline()
     index = peak_index(timeline)
     assumptions = [*trace.assumptions, *context_assumption(trace.device)]
-    peak = build_peak(trace, timeline, index, assumptions)
+    peak = build_peak(trace, timeline, index)
     device = trace.device or Device("an unnamed device")
     memory = device.memory_bytes if asked_for_a_card else None
     held, grown = trace.breakdown(index), step_growth(trace)

@@ -46,10 +46,7 @@ class Summary(Answer):
             "totals": totals,
             "like": self.likes[self.like].to_dict() if self.like else None,
             "weight_copies_bytes": self.weight_copies_bytes,
-            "assumptions": [
-                {"what": a.what, "why": a.why, "low_bytes": a.low_bytes, "high_bytes": a.high_bytes}
-                for a in self.assumptions
-            ],
+            "assumptions": [assumption.to_dict() for assumption in self.assumptions],
             "elapsed_seconds": self.elapsed_seconds,
             "memlens": self.memlens,
             "torch": self.torch,

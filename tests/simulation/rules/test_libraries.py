@@ -10,9 +10,6 @@ import torch.nn.functional as F  # noqa: E402
 from tests.support.asked import asked_in  # noqa: E402
 
 import memlens  # noqa: E402
-from memlens.model import Alloc, Category, Free  # noqa: E402
-from memlens.model.site import Site  # noqa: E402
-from memlens.simulation.rules.uncertain_workspace import peaks  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -42,7 +39,9 @@ def test_a_factorisation_works_in_a_copy_and_says_what_it_assumes() -> None:
         x = torch.empty(256, 256, device="cuda")
         assert asked_in(sim, lambda: torch.linalg.cholesky(x)).count(256 * 256 * 4) >= 3
     (assumption,) = [a for a in sim.trace.assumptions if "factorisation" in a.what]
-    assert assumption.high_bytes > 0
+    size = 256 * 256 * 4
+    assert assumption.allocated_range == (-size, 3 * size)
+    assert (assumption.low_bytes, assumption.high_bytes) == (0, 0)  # one segment of 2 MiB holds them all
 
 
 def test_least_squares_have_shapes_and_a_workspace() -> None:
@@ -70,18 +69,6 @@ def test_a_fourier_transform_has_a_work_area() -> None:
         x = torch.empty(64, 128, device="cuda", dtype=torch.complex64)
         assert asked_in(sim, lambda: torch.fft.fft(x)) == [65_536, 65_536]
     assert "1 Fourier transforms" in sim.trace.assumptions[0].what
-
-
-def test_the_peak_without_workspaces() -> None:
-    """100 bytes stay, 50 of a workspace come and go, 30 others come: 150 with it, 130 without."""
-    site = Site(operator="convolution")
-    events = [
-        Alloc(1, 100),
-        Alloc(2, 50, Category.WORKSPACE, site),
-        Free(2),
-        Alloc(3, 30),
-    ]
-    assert peaks(events, {"convolution"}) == (150, 130)
 
 
 def test_ctc_keeps_a_table_and_makes_another_in_backward() -> None:

@@ -51,7 +51,7 @@ class Ledger:
         self.host_bytes = 0
         self.elsewhere = 0  # storages on the host or on meta: only while there are any can devices be mixed
         self.peak_host_bytes = 0
-        self._next_id = 0
+        self.last_id = 0  # of the newest allocation
         self.closed = False
         self.before_first: Callable[[], None] | None = None  # called once, before anything is allocated
         self.lock = threading.RLock()  # one operator at a time, and what dies meanwhile in other threads
@@ -137,8 +137,8 @@ class Ledger:
             self.events.append(OutOfMemory(nbytes, full.free_bytes, site))
             device_is_full(0, nbytes, full.total_bytes, full.free_bytes)
             raise torch.OutOfMemoryError(message(full)) from None
-        self._next_id += 1
-        alloc = Alloc(self._next_id, block.size, category, site, stream, nbytes, block.address)
+        self.last_id += 1
+        alloc = Alloc(self.last_id, block.size, category, site, stream, nbytes, block.address)
         self.events.append(alloc)
         return block, alloc
 

@@ -111,7 +111,8 @@ class _Call:
     def run(self, direction: Direction) -> None:
         """Take the workspace and give it back."""
         workspace = self.workspace(direction)
-        take(self.cuda, "cudnn", self.cuda.operator, workspace.expected_bytes, workspace.high_bytes, _say)
+        sizes = (workspace.low_bytes, workspace.expected_bytes, workspace.high_bytes)
+        take(self.cuda, "cudnn", self.cuda.operator, sizes, _say, kind=direction)
 
 
 def _allows_tf32() -> bool:

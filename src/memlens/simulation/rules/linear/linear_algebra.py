@@ -58,7 +58,7 @@ def _say_fourier(calls: int) -> tuple[str, str]:
 )
 def factorisation(cuda: Cuda, matrices: Tensor, /) -> int:
     size = nbytes(matrices)
-    take(cuda, "cusolver", "factorisation", size, MOST_MATRICES * size, _say_solver, size)
+    take(cuda, "cusolver", "factorisation", (0, size, MOST_MATRICES * size), _say_solver, size)
     return 0
 
 
@@ -69,7 +69,7 @@ def geqrf(cuda: Cuda, self: Tensor) -> tuple[Tensor, Tensor]:
     packed = cuda.new((*batch, columns, rows), self.dtype).mT
     factors = cuda.new((*batch, min(rows, columns)), self.dtype)
     size = nbytes(self)
-    take(cuda, "cusolver", "factorisation", size, MOST_MATRICES * size, _say_solver)
+    take(cuda, "cusolver", "factorisation", (0, size, MOST_MATRICES * size), _say_solver)
     return packed, factors
 
 
@@ -101,5 +101,5 @@ def fourier(cuda: Cuda, self: Tensor, outputs: Tensor) -> int:
     size = nbytes(outputs)
     destroyed = self.is_complex() and not outputs.is_complex()
     copied = nbytes(self) if destroyed else copy_unless_contiguous(self)
-    take(cuda, "cufft", "fourier transform", size, MOST_RESULTS * size, _say_fourier, copied)
+    take(cuda, "cufft", "fourier transform", (0, size, MOST_RESULTS * size), _say_fourier, copied)
     return 0
