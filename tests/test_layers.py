@@ -51,7 +51,6 @@ THIRD_PARTY = {
     "IPython",
     "memray",
     "pynvml",
-    "plotly",
     "jinja2",
     "nbformat",
     "traitlets",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.desk import lay_out
 
-HEAVY = ("torch", "matplotlib", "IPython", "numpy", "memray", "pandas", "transformers", "plotly", "jinja2")
+HEAVY = ("torch", "matplotlib", "IPython", "numpy", "memray", "pandas", "transformers", "jinja2")
 ASK = """
 import atexit, json, sys
 from pathlib import Path
@@ -57,12 +57,10 @@ def test_a_light_command_loads_nothing_heavy(words: list[str], tmp_path: Path) -
 
 
 def test_a_page_loads_its_own_libraries_only(tmp_path: Path) -> None:
-    """`memlens report` needs jinja2 and plotly's file, and neither torch, numpy nor matplotlib."""
-    pytest.importorskip("plotly")
-    pytest.importorskip("jinja2")
+    """`memlens report` needs jinja2, and neither torch, numpy nor matplotlib."""
     words = ["report", "snapshot.pickle"]
     lay_out(tmp_path, ["memlens", *words])
-    assert set(loaded(tmp_path, ASK, words, HEAVY)) == {"plotly", "jinja2"}
+    assert set(loaded(tmp_path, ASK, words, HEAVY)) == {"jinja2"}
 
 
 def test_import_memlens_loads_nothing_else() -> None:

@@ -143,7 +143,6 @@ def test_a_file_is_written_once() -> None:
 
 def test_the_page_and_the_record_say_the_same() -> None:
     """`-o page.html` is what `memlens report` makes of `-o x.memlens`: the verdict is its heading."""
-    pytest.importorskip("plotly")
     for name in ("page.html", "x.memlens"):
         assert run("net.py:make_net", "--gpu", "4090", "-o", name).return_value == 0
     assert CliRunner().invoke(report, ["x.memlens"]).output == "wrote x.html\n"

@@ -15,9 +15,6 @@ from memlens.explanation.prediction_record import remember
 from memlens.records import mprofile, native
 from memlens.records.snapshot_writer import dumps
 
-pytest.importorskip("jinja2")
-pytest.importorskip("plotly")
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

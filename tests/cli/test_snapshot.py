@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from memlens.allocator import replay
-from memlens.cli import output
 from memlens.cli.commands.compare import command as compare
 from memlens.cli.commands.peak import command as peak
 from memlens.cli.commands.plot import command as plot
@@ -139,8 +138,6 @@ def test_output_is_not_overwritten(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [".txt", ".html", ".memlens"])
 def test_each_ending_is_a_format(file: Path, tmp_path: Path, ending: str) -> None:
     """What the terminal shows, a page, or every event as memlens keeps them; another ending is refused."""
-    if ending == ".html":
-        pytest.importorskip("plotly")
     out = tmp_path / f"out{ending}"
     assert CliRunner().invoke(command, [str(file), "-o", str(out)], catch_exceptions=False).exit_code == 0
     if ending == ".memlens":
@@ -151,19 +148,8 @@ def test_each_ending_is_a_format(file: Path, tmp_path: Path, ending: str) -> Non
     assert ".html (a page)" in str(error)
 
 
-def test_a_page_without_its_libraries_is_refused_at_once(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before anything is read or computed: the line to type."""
-    monkeypatch.setattr(output, "PAGE_NEEDS", ("no_such_library",))
-    error = CliRunner().invoke(command, ["gone.pickle", "-o", str(tmp_path / "out.html")]).exception
-    assert "pip install 'memlens[report]'" in str(error)
-    assert CliRunner().invoke(command, [str(file), "-o", str(tmp_path / "out.json")]).exit_code == 0
-
-
 def test_the_page_of_another_moment(file: Path, tmp_path: Path) -> None:
     """--at and --top hold for the page too: after 2.5 s the 6 MiB of net.py are all there is."""
-    pytest.importorskip("plotly")
     out = tmp_path / "out.html"
     CliRunner().invoke(command, [str(file), "-o", str(out), "--at", "2.5"], catch_exceptions=False)
     text = out.read_text()
@@ -183,7 +169,6 @@ def test_a_record_of_another_kind_is_named(tmp_path: Path) -> None:
 
 def test_a_page_of_it(file: Path, tmp_path: Path) -> None:
     """-o FILE.html writes what `memlens report` does."""
-    pytest.importorskip("jinja2")
     page = tmp_path / "page.html"
     result = CliRunner().invoke(command, [str(file), "-o", str(page)], catch_exceptions=False)
     assert result.output == f"wrote {page}\n"

@@ -123,8 +123,6 @@ def skip_without(words: list[str]) -> None:
         pytest.importorskip("IPython")
     if words[1] == "plot" and {"-o", "--output"} & set(words):
         pytest.importorskip("matplotlib")
-    if words[1] == "report" or any(word.endswith(".html") for word in words):
-        pytest.importorskip("plotly")
     if "make" in words and shutil.which("make") is None:
         pytest.skip("there is no make here")
 

@@ -95,3 +95,13 @@ def test_the_sum_is_never_below_one_of_its_parts() -> None:
     ]
     assert total(parts).sampled_peak == (90, 10)
     assert total(parts).peak_bytes == 200
+
+
+def test_a_process_that_is_gone_adds_nothing_to_the_sum() -> None:
+    """At every moment the curves of all processes add up to the sum's, also where one was found gone."""
+    samples = [Sample(0, 7, 100), Sample(0, 8, 50), Sample(10, 7, 120), Sample(20, 7, 90)]
+    processes = [Process(7, "a", ended_us=25), Process(8, "b", parent=7, ended_us=10)]
+    each = curves(Trace("measured", samples, processes=processes))
+    whole = total(each)
+    for time_us in range(26):
+        assert sum(curve.bytes_at(time_us) for curve in each) == whole.bytes_at(time_us), time_us

@@ -120,7 +120,6 @@ def test_files_by_their_ending(tmp_path: Path) -> None:
 def test_a_page_and_a_picture(tmp_path: Path) -> None:
     """What has a course over time; a comparison has none, and says so."""
     pytest.importorskip("matplotlib")
-    pytest.importorskip("plotly")
     allocations().report(tmp_path / "page.html")
     assert "</html>" in (tmp_path / "page.html").read_text()
     figure = run().plot(tmp_path / "x.svg")

@@ -7,6 +7,10 @@ import typing
 from pathlib import Path
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.packed import unpacked
+
 from memlens.render.report import charts
 
 SCRIPT = Path(charts.__file__).with_name("page.js")
@@ -34,6 +38,14 @@ def test_the_parts_of_a_chart_have_the_keys_that_the_page_reads() -> None:
     assert names_read(script, "mark") == keys(charts.Note)
     assert names_read(script, "rule") == keys(charts.Rule)
     assert names_read(script, "call") == keys(charts.Call)
+    assert names_read(script, "given") == keys(charts.Holdings)
+
+
+@given(st.lists(st.integers(-(2**52), 2**52)))
+def test_packed_numbers_come_out_as_they_went_in(numbers: list[int]) -> None:
+    """Any list, also one of equal steps, which takes two numbers in all."""
+    assert unpacked(charts.packed(numbers)) == numbers
+    assert len(charts.packed(range(7, 70_000, 3))) <= 4
 
 
 def test_a_key_that_python_never_writes_is_found() -> None:

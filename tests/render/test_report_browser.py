@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,9 @@ from tests.support.hostile import HOSTILE, records
 from tests.support.predictions import prediction
 
 from memlens.explanation.prediction_record import remember
+from memlens.model import Alloc, Category, Free, Site, Trace
 from memlens.render.report import to_html
 
-pytest.importorskip("jinja2")
-pytest.importorskip("plotly")
 playwright = pytest.importorskip("playwright.sync_api", exc_type=ImportError)
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -40,7 +40,7 @@ class Opened:
         self.page.on("dialog", lambda dialog: self.said.append(dialog.message))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
-        self.wait("[...document.querySelectorAll('.curve')].every(plot => plot.querySelector('svg'))")
+        self.wait("[...document.querySelectorAll('.curve')].every(plot => plot.querySelector('canvas'))")
 
     def wait(self, expression: str) -> None:
         """Until it is true; playwright's own waiting evaluates text, which the page's policy forbids."""
@@ -91,15 +91,6 @@ def test_no_width_needs_scrolling_sideways(browser: Any, tmp_path: Path, width: 
         assert opened.said == []
 
 
-def test_no_button_of_a_chart_sends_it_anywhere(browser: Any, tmp_path: Path) -> None:
-    """plotly's bar has a button that uploads the chart, and more come with its versions: four are named."""
-    opened = Opened(browser, write(tmp_path, placed()))
-    titles = opened.page.evaluate(
-        "[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title.toLowerCase())"
-    )
-    assert titles == ["download plot as a png", "zoom", "pan", "reset axes"]
-
-
 def test_a_heading_sorts_its_column(browser: Any, tmp_path: Path) -> None:
     """The first click puts the largest first, the second the smallest; names go by the alphabet."""
     opened = Opened(browser, write(tmp_path, remember(prediction()).trace))
@@ -116,16 +107,91 @@ def test_a_heading_sorts_its_column(browser: Any, tmp_path: Path) -> None:
     assert column(1) == sorted(column(1), key=str.lower)
 
 
+def bytes_shown(page: Any, selector: str) -> dict[str, int]:
+    """The rows of a table at a moment: name and exact bytes."""
+    script = (
+        f"[...document.querySelectorAll('{selector} tr')]"
+        ".map(row => [row.cells[0].textContent.trim(), Number(row.cells[1].dataset.bytes)])"
+    )
+    return dict(page.evaluate(script))
+
+
 def test_the_chart_follows_the_scheme_and_tells_values(browser: Any, tmp_path: Path) -> None:
-    """Colours change with the system's scheme; at the peak the pointer shows 36 MiB and the phase."""
+    """Curves are drawn anew for the other scheme; under the pointer the legend tells sizes and the phase."""
     opened = Opened(browser, write(tmp_path, remember(prediction()).trace))
-    ink = "document.querySelector('.curve').layout.font.color"
-    assert opened.page.evaluate(ink) == "#1c2330"
+    opened.page.evaluate("document.querySelector('.curve .uplot').dataset.before = 'yes'")
     opened.page.emulate_media(color_scheme="dark")
-    opened.wait(f"{ink} === '#e4e8ee'")
-    box = opened.page.locator(".curve .nsewdrag").first.bounding_box()
+    opened.wait("!document.querySelector('.curve .uplot').dataset.before")
+    box = opened.page.locator(".curve .u-over").first.bounding_box()
     opened.page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + box["height"] / 2)
-    opened.page.wait_for_selector(".curve .hoverlayer .legend")
-    told = opened.page.locator(".curve .hoverlayer").text_content()
-    assert "allocated : 36.000 MiB" in told
+    told = " ".join(opened.page.locator(".curve .u-legend").first.inner_text().split())
+    assert "allocated36.000 MiB" in told.replace("allocated ", "allocated")
     assert "backward, step 2" in told
+    assert opened.said == []
+
+
+def test_a_click_tells_who_held_memory_then(browser: Any, tmp_path: Path) -> None:
+    """At the peak first, then wherever the curve is clicked or the arrow keys lead, to the byte."""
+    trace = remember(prediction()).trace
+    opened = Opened(browser, write(tmp_path, trace))
+    box = opened.page.locator(".curve .u-over").first.bounding_box()
+
+    def shown() -> dict[str, int]:
+        return bytes_shown(opened.page, ".moment .block:first-child")
+
+    def held(index: int) -> dict[str, int]:
+        return {key.label: size for key, size in trace.breakdown(index).by_category().items()}
+
+    peak = trace.timeline().peak_index
+    assert shown() == held(peak)
+    opened.page.mouse.click(box["x"] + 1, box["y"] + box["height"] / 2)
+    assert shown() == held(0)
+    opened.page.keyboard.press("End")
+    assert shown() == held(len(trace.events) - 1)
+    opened.page.keyboard.press("ArrowLeft")
+    assert shown() == held(len(trace.events) - 2)
+    assert opened.said == []
+
+
+def test_modules_fold_into_a_tree(browser: Any, tmp_path: Path) -> None:
+    """The sums of the tree's top are what the modules below them hold."""
+    sites = ["layers.0.attn", "layers.0.mlp", "layers.1.attn", "head", None]
+    events = [
+        Alloc(n, 1 << (20 + n), site=Site("net.py", n + 1, module=path)) for n, path in enumerate(sites)
+    ]
+    opened = Opened(browser, write(tmp_path, Trace("predicted", events)))
+    script = (
+        "[...document.querySelectorAll('.tree > li')].map(row => [row.querySelector('span').dataset.bytes,"
+        " (row.querySelector('summary') || row).lastChild.textContent])"
+    )
+    assert opened.page.evaluate(script) == [
+        [str(16 << 20), "(outside every module)"],
+        [str(8 << 20), "head"],
+        [str(7 << 20), "layers"],
+    ]
+
+
+def test_calls_are_drawn_below_and_told_under_the_pointer(browser: Any, run: Any, tmp_path: Path) -> None:
+    """A function's row says how long a call took and how memory changed."""
+    trace = run()
+    opened = Opened(browser, write(tmp_path, trace))
+    assert opened.page.locator("canvas.calls").count() == (1 if trace.spans else 0)
+    assert opened.said == []
+
+
+def test_a_large_record_is_a_small_page(browser: Any, tmp_path: Path) -> None:
+    """100,000 events: under 3 MB, and it answers a click within two seconds of being opened."""
+    events: list[Any] = []
+    for number in range(50_000):
+        site = Site("train.py", number % 40, module=f"layers.{number % 48}.mlp", operator="mm")
+        events.append(Alloc(number, 512 * (1 + number * 7919 % 4096), Category.ACTIVATION, site))
+        if number >= 200:
+            events.append(Free(number - 200))
+    path = write(tmp_path, Trace("predicted", events))
+    assert path.stat().st_size < 3_000_000
+    started = time.perf_counter()
+    opened = Opened(browser, path)
+    box = opened.page.locator(".curve .u-over").first.bounding_box()
+    opened.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 20)
+    assert time.perf_counter() - started < 4  # twice what is promised: the machine has other work
+    assert bytes_shown(opened.page, ".moment .block:first-child")["activations"] > 0

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from memlens.errors import MissingExtra, UsageError
+from memlens.errors import UsageError
 from memlens.render.bars import encodable
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ ENDINGS = {
     ".memlens": "every event",
     ".pickle": "a torch snapshot",
 }
-PAGE_NEEDS = ("jinja2", "plotly")
 
 
 def check_output(output: Path | None, force: bool, endings: Sequence[str] = ()) -> None:
@@ -37,9 +35,6 @@ def check_output(output: Path | None, force: bool, endings: Sequence[str] = ()) 
     if endings and output.suffix not in endings:
         known = ", ".join(f"{ending} ({ENDINGS[ending]})" for ending in endings)
         raise UsageError(f"cannot write {output}: the ending says the format", hint=f"use {known}")
-    missing = [name for name in PAGE_NEEDS if find_spec(name) is None] if output.suffix == ".html" else []
-    if missing:
-        raise MissingExtra(missing[0], "report", "an HTML page")
     if output.is_dir():
         raise UsageError(f"cannot write {output}: it is a directory")
     if output.exists() and not force:

@@ -38,6 +38,7 @@ class Curve:
     times_us: array[int] = field(default_factory=_longs)
     bytes: array[int] = field(default_factory=_longs)
     high_water_bytes: int | None = None  # the system's own mark for the whole life, if it keeps one
+    was_found_gone: bool = False  # a tick that still saw others did not see it: it held nothing at its end
 
     @property
     def sampled_peak(self) -> tuple[int, int]:
@@ -55,7 +56,7 @@ class Curve:
     def bytes_at(self, time_us: int) -> int:
         """Bytes held at a moment; 0 before the first point and after the end."""
         place = bisect_right(self.times_us, time_us) - 1
-        return self.bytes[place] if place >= 0 and time_us <= self.ended_us else 0
+        return self.bytes[place] if place >= 0 and time_us + self.was_found_gone <= self.ended_us else 0
 
     def between(self, start_us: int, end_us: int) -> Curve:
         """The part of the curve in a window, both ends included; the high-water mark has no time: dropped."""
@@ -89,6 +90,9 @@ def curves(trace: Trace, figure: str = "rss") -> list[Curve]:
         curve.bytes.append(size)
         curve.ended_us = max(curve.ended_us, event.time_us)
     living = [curve for life in lives.values() for curve in life if curve.bytes]
+    last = max((curve.ended_us for curve in living), default=0)
+    for curve in living:
+        curve.was_found_gone = curve.times_us[-1] < curve.ended_us < last
     living.sort(key=lambda curve: (curve.parent is not None, curve.started_us, curve.pid))
     return living
 
@@ -131,8 +135,7 @@ def total(parts: list[Curve]) -> Curve:
     whole.high_water_bytes = max((part.peak_bytes for part in parts), default=None)
     for number, part in enumerate(parts):
         # the tick that finds a process gone has no sample of it: from then on it holds nothing
-        found_gone = part.times_us and part.times_us[-1] < part.ended_us < whole.ended_us
-        steps.append((part.ended_us + (not found_gone), number, 0))
+        steps.append((part.ended_us + (not part.was_found_gone), number, 0))
     steps.sort()
     current = 0
     for place, (time_us, number, size) in enumerate(steps):

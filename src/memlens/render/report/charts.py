@@ -1,13 +1,14 @@
 """Curves over time as `page.js` draws them: whole bytes, places along the axis, marks and calls.
 
-`Spec` is the contract between the two: what a chart says here, `traces` and `layout` there draw.
+`Spec` is the contract between the two.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import groupby
+from typing import NotRequired, TypeAlias, TypedDict, TypeVar
 
 from memlens.explanation.curves import Curve, total
 from memlens.explanation.over_time import (
@@ -22,8 +23,10 @@ from memlens.explanation.over_time import (
     place_of,
     places_of,
 )
-from memlens.model import Span, Trace
-from memlens.units import GIB, MIB, format_bytes, format_count
+from memlens.model import Alloc, Free, Span, Trace
+from memlens.units import GIB, MIB, format_bytes, format_count, short_path
+
+K = TypeVar("K", bound=Hashable)
 
 POINTS = 8000  # some three a pixel of a wide screen, and as many again for zooming in
 MARKS = 200  # lines; more would hide the curve
@@ -31,13 +34,33 @@ PROCESSES = 12  # areas; the rest are one
 FUNCTIONS = 15  # rows of calls
 
 
+Packed: TypeAlias = list[int]  # numbers as `packed` writes them
+
+
+def packed(values: Iterable[int]) -> Packed:
+    """Whole numbers in little room: pairs of a difference to the number before, and how often it comes.
+
+    >>> packed([0, 1, 2, 3, 10, 10])
+    [0, 1, 1, 3, 7, 1, 0, 1]
+    """
+    pairs: list[int] = []
+    before = 0
+    for value in values:
+        if pairs and pairs[-2] == value - before:
+            pairs[-1] += 1
+        else:
+            pairs += [value - before, 1]
+        before = value
+    return pairs
+
+
 class Line(TypedDict):
     """A curve, or an area of the stack: bytes at each of the chart's places. `colour` is one of page.css."""
 
     name: str
     colour: str
-    dash: NotRequired[str]  # plotly's word, "solid" if absent
-    y: list[int]
+    dash: NotRequired[bool]
+    y: Packed
 
 
 # A stretch of the axis with a name: a phase of training.
@@ -65,6 +88,27 @@ class Call(TypedDict):
     spans: list[tuple[int, int, str]]
 
 
+class Holdings(TypedDict):
+    """Every allocation, so that the page can tell who held memory at any moment.
+
+    The packed lists have a number for each: the event that made it, the one that freed it (or that comes
+    after the last), its bytes, and its places in `categories`, `modules` and `lines`. `colours` are the
+    categories'. A module is None outside every module. `baseline` are bytes that were there before.
+    """
+
+    baseline: int
+    categories: list[str]
+    colours: list[str]
+    modules: list[str | None]
+    lines: list[str]
+    start: Packed
+    end: Packed
+    bytes: Packed
+    category: Packed
+    module: Packed
+    line: Packed
+
+
 class Spec(TypedDict):
     """A chart, whole: what `page.js` gets as JSON. A part that is absent is not drawn.
 
@@ -72,7 +116,7 @@ class Spec(TypedDict):
     drawn divided by `factor`, which makes them the `unit`.
     """
 
-    x: list[int]
+    x: Packed
     per_unit: int
     axis: str
     factor: int
@@ -80,7 +124,9 @@ class Spec(TypedDict):
     areas: list[Line]
     lines: list[Line]
     bands: NotRequired[list[Band]]
-    phases: NotRequired[list[str]]  # of each place, for the hover; empty where there are none
+    phases: NotRequired[list[tuple[str, int]]]  # of the places: a phase, and how many follow each other in it
+    events: NotRequired[Packed]  # the number of the event at each place
+    holdings: NotRequired[Holdings]
     moment: NotRequired[Note | None]
     rules: NotRequired[list[Rule]]
     marks: NotRequired[list[Note]]
@@ -96,17 +142,19 @@ def allocations(
     """
     series, places = build_series(trace, POINTS), places_of(trace)
     areas: list[Line] = [
-        {"name": category.label, "colour": category.value, "y": list(series.categories[category])}
+        {"name": category.label, "colour": category.value, "y": packed(series.categories[category])}
         for category in STACK
         if category in series.categories
     ]
-    lines: list[Line] = [{"name": "allocated", "colour": "ink", "y": list(series.allocated)}]
+    lines: list[Line] = [{"name": "allocated", "colour": "ink", "y": packed(series.allocated)}]
     if series.reserved:
-        lines.append({"name": "reserved", "colour": "ink", "dash": "dot", "y": list(series.reserved)})
+        lines.append({"name": "reserved", "colour": "ink", "dash": True, "y": packed(series.reserved)})
     top = max([*series.reserved, *series.allocated], default=0)
     spec = _curves(series.axis, series.places, top, areas, lines)
     spec["bands"] = bands(trace, places)
     spec["phases"] = phase_names(trace, series.indices)
+    spec["events"] = packed(series.indices)
+    spec["holdings"] = holdings(trace)
     spec["moment"] = {"x": places[index], "text": name} if 0 <= index < len(places) else None
     spec["rules"] = []
     if room_bytes is not None and 0 < room_bytes < 2 * top:
@@ -128,7 +176,7 @@ def describe_thinning(series: Series) -> str:
 def _curves(axis: Axis, places: Sequence[int], top_bytes: int, areas: list[Line], lines: list[Line]) -> Spec:
     factor, unit = (GIB, "GiB") if top_bytes >= GIB else (MIB, "MiB")
     return {
-        "x": list(places),
+        "x": packed(places),
         "per_unit": axis.per_unit,
         "axis": "events" if axis is EVENTS else "seconds",
         "factor": factor,
@@ -138,12 +186,40 @@ def _curves(axis: Axis, places: Sequence[int], top_bytes: int, areas: list[Line]
     }
 
 
-def phase_names(trace: Trace, indices: Sequence[int]) -> list[str]:
-    """The phase of each event in `indices`; nothing at all in a trace without."""
+def phase_names(trace: Trace, indices: Sequence[int]) -> list[tuple[str, int]]:
+    """The phases of the events in `indices`, and how many fall in each; nothing at all in a trace without."""
     phases = phases_of(trace)
     starts = [start for _, start, _ in phases]
     names = ["", *(mark.title for mark, _, _ in phases)]
-    return [names[bisect_right(starts, index)] for index in indices] if phases else []
+    of_each = (names[bisect_right(starts, index)] for index in indices) if phases else iter(())
+    return [(name, len(list(run))) for name, run in groupby(of_each)]
+
+
+def holdings(trace: Trace) -> Holdings:
+    """The allocations of a trace in the order of their events."""
+    freed = {event.id: index for index, event in enumerate(trace.events) if isinstance(event, Free)}
+    made = [(index, event) for index, event in enumerate(trace.events) if isinstance(event, Alloc)]
+    categories = _numbered(event.category for _, event in made)
+    modules = _numbered(event.site.module for _, event in made)
+    lines = _numbered(event.site.where for _, event in made)
+    return {
+        "baseline": trace.baseline_allocated_bytes,
+        "categories": [category.label for category in categories],
+        "colours": [category.value for category in categories],
+        "modules": list(modules),
+        "lines": [short_path(line, from_here=False) for line in lines],
+        "start": packed(index for index, _ in made),
+        "end": packed(freed.get(event.id, len(trace.events)) for _, event in made),
+        "bytes": packed(event.bytes for _, event in made),
+        "category": packed(categories[event.category] for _, event in made),
+        "module": packed(modules[event.site.module] for _, event in made),
+        "line": packed(lines[event.site.where] for _, event in made),
+    }
+
+
+def _numbered(values: Iterable[K]) -> dict[K, int]:
+    """Each value once, with its number."""
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}
 
 
 def bands(trace: Trace, places: Sequence[int]) -> list[Band]:
@@ -163,17 +239,20 @@ def processes(trace: Trace, curves: list[Curve], spans: Sequence[Span] = ()) -> 
     ranked = sorted(curves[1:], key=lambda curve: -curve.peak_bytes)
     shown = [curves[0], *ranked[: PROCESSES - 1]]
     areas: list[Line] = [
-        {"name": name_of(curve), "colour": f"p{number % 8}", "y": [curve.bytes_at(time) for time in chosen]}
+        {
+            "name": name_of(curve),
+            "colour": f"p{number % 8}",
+            "y": packed(map(curve.bytes_at, chosen)),
+        }
         for number, curve in enumerate(shown)
     ]
     if rest := ranked[PROCESSES - 1 :]:
         sums = [sum(curve.bytes_at(time) for curve in rest) for time in chosen]
-        areas.append({"name": f"{format_count(len(rest))} more processes", "colour": "unknown", "y": sums})
+        name = f"{format_count(len(rest))} more processes"
+        areas.append({"name": name, "colour": "unknown", "y": packed(sums)})
     lines: list[Line] = []
     if len(curves) > 1:
-        lines.append(
-            {"name": "all together", "colour": "ink", "y": [whole.bytes_at(time) for time in chosen]}
-        )
+        lines.append({"name": "all together", "colour": "ink", "y": packed(map(whole.bytes_at, chosen))})
     spec = _curves(SECONDS, [time - origin for time in chosen], whole.peak_bytes, areas, lines)
     spec["marks"] = [
         {"x": mark.time_us - origin, "text": mark.name} for mark in trace.marks[:MARKS] if mark.time_us

@@ -1,4 +1,4 @@
-"""A page as one HTML file: template, style, script and plotly's library are all in it.
+"""A page as one HTML file: template, style, script and the library of curves (uPlot) are in it.
 
 Everything from the record is text: jinja2 escapes it, and what scripts read is JSON in which no `<` is left.
 The page's content security policy allows the two scripts by their hashes and no request of any kind, so that
@@ -14,23 +14,20 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from memlens.errors import MemlensError, MissingExtra
 from memlens.model import Trace
 from memlens.render.report.page import page_of
 
-_NEEDS = ("jinja2", "plotly")
-
 
 def to_html(trace: Trace, name: str, **options: Any) -> str:
-    """The page of `trace`, called `name`; options as in `page_of`. Raises MissingExtra without `[report]`.
+    """The page of `trace`, called `name`; options as in `page_of`.
 
     Example: `Path("page.html").write_text(to_html(memlens.load("run.memlens"), "run"), encoding="utf-8")`
     """
-    template, library = _template(), _library()
+    template, library = _template(), _asset("vendor/uPlot.iife.min.js")
     script = _asset("page.js")
     written = template.render(
         page=page_of(trace, name, **options),
-        style=_asset("page.css"),
+        style=_asset("vendor/uPlot.min.css") + _asset("page.css"),
         library=library,
         script=script,
         hashes=" ".join(f"'sha256-{_digest(text)}'" for text in (library, script)),
@@ -61,30 +58,11 @@ def _asset(name: str) -> str:
 
 @cache
 def _template() -> Any:
-    try:
-        from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise _missing(error) from error
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["json"] = lambda value: Markup(as_json(value))
     return environment.from_string(_asset("page.html.jinja"))
-
-
-@cache
-def _library() -> str:
-    """plotly.js, as the Python package ships it."""
-    try:
-        import plotly.offline
-    except ImportError as error:
-        raise _missing(error) from error
-    return str(plotly.offline.get_plotlyjs())
-
-
-def _missing(error: ImportError) -> MemlensError:
-    """The error for a library that is not installed; a broken one gives its own message."""
-    if isinstance(error, ModuleNotFoundError) and error.name in (*_NEEDS, "markupsafe"):
-        return MissingExtra(str(error.name), "report", "an HTML page")
-    return MemlensError(f"a library of the page fails: {error}", hint="pip install 'memlens[report]'")

@@ -151,7 +151,7 @@ def _functions(spans: list[Span]) -> Section | None:
     rows.sort(key=lambda row: -(row[1].sort or 0))
     left = len(rows) - FUNCTIONS
     note = f"{format_count(left)} more functions are not shown." if left > 0 else ""
-    columns = ("function", "#grew by, MiB", "#most in a call, MiB", "#calls", "#seconds")
+    columns = ("function", "#grew by, MiB", "#most kept by a call, MiB", "#calls", "#seconds")
     return Section("functions", "Functions", [Table("", columns, rows[:FUNCTIONS], note)])
 
 
