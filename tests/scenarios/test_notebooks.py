@@ -179,6 +179,7 @@ divide(1)""", {},
     "no_python": ("x = 1\nx = = 2", {}),
     "needs_data": ("import pandas as pd\n\nrows = pd.read_csv('/kaggle/input/absent/rows.csv')", {}),
     "no_gpu": ("x = 1", {}),
+    "starts_a_program": ("rate = 0.1\n!pip install x\n!python train.py  --lr {rate}", {}),
     "endless": (
         """x = torch.zeros(2**20, device="cuda")
 while True:
@@ -317,6 +318,15 @@ def test_an_error_names_cell_and_line(outcomes: dict[str, Future[Prediction]], n
     if name == "needs_data":
         pytest.importorskip("pandas")
     assert complaint(outcomes, name).endswith(says)
+
+
+def test_a_program_that_a_cell_starts_is_another_prediction(
+    outcomes: dict[str, Future[Prediction]],
+) -> None:
+    """A notebook that only starts a script puts nothing on the GPU itself: the hint is what to type."""
+    with pytest.raises(TargetError) as caught:
+        outcomes["starts_a_program"].result()
+    assert caught.value.hint == "memlens predict python train.py --lr 0.1"
 
 
 def test_a_cell_without_end_is_the_last(outcomes: dict[str, Future[Prediction]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -26,6 +27,8 @@ _RUN = {
     "time": "", "timeit": "n:r:tcp:qov:", "prun": "D:l:rs:T:q", "memit": "r:t:i:coqp", "mprun": "f:T:rcp",
     "lprun": "f:m:D:T:rsuz",
 }  # fmt: skip
+# what starts a program that may train: its whole command is written down
+STARTS_PROGRAMS = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 # magics that change how a notebook looks or is edited, and nothing that takes memory
 _SILENT = frozenset(
     "matplotlib load_ext reload_ext unload_ext autoreload aimport config colors xmode pdb automagic "
@@ -164,7 +167,11 @@ class NotebookShell:
         self.names.update({name: value for name, value in names.items() if not name.startswith("__")})
 
     def _command(self, command: str) -> None:
-        self._leave_out("!" + (command.split() or [""])[0])
+        first = os.path.basename((command.split() or [""])[0])
+        if STARTS_PROGRAMS.match(first) and ".py" in command:
+            self._leave_out("!" + " ".join(str(self.shell.var_expand(command, depth=1)).split()))
+        else:
+            self._leave_out("!" + first)
 
     def _output(self, command: str, *_: Any, **__: Any) -> Any:
         """What `x = !command` assigns: no lines."""

@@ -56,11 +56,19 @@ def notebook_assumptions(steps: int, run: NotebookRun | None, trace: Trace) -> I
         )
     if run.ended:
         yield Assumption(run.ended, "what comes later was not seen; a larger --steps may get further")
-    if run.left_out:
+    programs = programs_of(run)
+    for command in programs:
+        yield Assumption(f"not run: !{command}", f"a program of its own: memlens predict {command}")
+    others = [what for what in run.left_out if what.removeprefix("!") not in programs]
+    if others:
         yield Assumption(
-            f"not run: {', '.join(run.left_out)}",
-            "what commands would install, download or make has to be there",
+            f"not run: {', '.join(others)}", "what commands would install, download or make has to be there"
         )
+
+
+def programs_of(run: NotebookRun) -> list[str]:
+    """The commands of its cells that start a Python program, which may be what trains."""
+    return [what[1:] for what in run.left_out if what.startswith("!") and ".py" in what]
 
 
 def _might_be_returned(run: NotebookRun, timeline: Timeline) -> int:

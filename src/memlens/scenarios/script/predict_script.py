@@ -30,7 +30,7 @@ from memlens.scenarios.cards import REFERENCE, SAME_KERNELS, card_assumptions
 from memlens.scenarios.finish_prediction import conclude
 from memlens.scenarios.script import parent
 from memlens.scenarios.script.job import GRACE_SECONDS, Job, Result, read_result
-from memlens.scenarios.script.notebook_result import notebook_assumptions, tables
+from memlens.scenarios.script.notebook_result import notebook_assumptions, programs_of, tables
 from memlens.scenarios.script.ranks import TORCHRUN, other_ranks
 from memlens.units import parse_bytes
 
@@ -149,6 +149,15 @@ def run_script(
     return Ran(prediction, result.seen)
 
 
+def on_nothing(script: Script, result: Result) -> str:
+    """What to do about a script that puts nothing on the GPU."""
+    if result.notebook is not None:
+        programs = programs_of(result.notebook)
+        return f"memlens predict {programs[0]}" if programs else "it has to choose 'cuda' by itself"
+    names = userfile.names_in(script.path)
+    return f"name what makes the model: {names}" if names else "it has to choose 'cuda' by itself"
+
+
 def card_of(gpu: str | Gpu | None, memory_bytes: int | None) -> Gpu:
     """The card that is simulated: as named, with another memory if given, or by its memory only."""
     card = as_gpu(gpu)
@@ -236,8 +245,7 @@ def _run(
         if problem is None:
             trace = native.load(os.path.join(scratch, "trace.memlens"))
             if not trace.events:
-                names = "" if script.is_notebook else userfile.names_in(script.path)
-                hint = f"name what makes the model: {names}" if names else "it has to choose 'cuda' by itself"
+                hint = on_nothing(script, result)
                 raise TargetError(f"{script.name} put nothing on the GPU", hint=hint)
             return result, trace
     if problem.missing_variable and problem.missing_variable not in script.environment:
