@@ -12,8 +12,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-_COMPILED = torch.jit.ScriptModule  # the simulation puts another class there
-
 
 class Moved:
     """What `module.cuda()` took the place of: a parameter's own data, and the buffers of a module."""
@@ -39,7 +37,7 @@ class Moved:
         apply = nn.Module._apply
 
         def remember_and_apply(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-            if isinstance(module, _COMPILED):
+            if isinstance(module, torch.jit.ScriptModule):
                 return self.apply_to_compiled(module, *args, **kwargs)
             if module not in self.buffers:
                 with torch._C.DisableTorchFunction():

@@ -26,13 +26,6 @@ _WHY = "compiled code may fuse operators and keep less; how much is not simulate
 _EXPORTERS = "torch.export.export torch.export.draft_export torch.jit._get_trace_graph"
 
 
-class ScriptModule(nn.Module):
-    """A base class for modules whose methods are compiled; here they are not."""
-
-    def __init__(self, arg: Any = None) -> None:
-        super().__init__()
-
-
 class Save:
     """The method of a compiled module that writes it to a file; it goes with the module into copies."""
 
@@ -87,11 +80,9 @@ def replacements(sim: Simulation) -> dict[str, Any]:
         "torch.jit.trace": trace,
         "torch.jit.trace_module": trace_module,
         "torch.jit.script": script,
-        "torch.jit.script_method": same,
         "torch.jit.freeze": same,
         "torch.jit.optimize_for_inference": same,
         "torch.jit.save": lambda m, f, *_, **__: torch.save(m.state_dict(), f),
-        "torch.jit.ScriptModule": ScriptModule,
         "torch.jit.load": loading(torch.jit.load),
     }
     if "torch.onnx" in sys.modules:  # else nobody here has its `export`, and it takes a while to load
