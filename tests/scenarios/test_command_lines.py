@@ -130,6 +130,19 @@ def test_a_model_is_no_command() -> None:
     """`memlens predict resnet50` and objects in files stay targets."""
     words = ("resnet50", "net.py:make", "package.module:Net", "timm:resnet50", "train.py", "nb.ipynb")
     assert [word for word in words if is_command(word)] == []
+    assert is_command("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128")
+
+
+def test_a_setting_before_the_command_is_the_allocators(folder: Path) -> None:
+    """What a shell would set for the script alone, its allocator reads, too; a file need not end in .py."""
+    (folder / "run_it").write_text(
+        f"#!{sys.executable}\nimport torch\nx = torch.zeros(2**20, device='cuda')\n"
+    )
+    conf = "expandable_segments:True"
+    assert is_command("./run_it")
+    script = read_command_line([f"PYTORCH_CUDA_ALLOC_CONF={conf}", "./run_it", "--fast"])
+    assert script.arguments == ("--fast",)
+    assert predict_script(script, gpu="T4").scenario["alloc_conf"] == conf
 
 
 def predicted(script: Script) -> Prediction:

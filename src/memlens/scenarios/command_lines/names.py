@@ -33,9 +33,11 @@ def is_command(word: str) -> bool:
     (True, True, False, False)
     """
     name = os.path.basename(word)
+    if ASSIGNMENT.match(word):
+        return True
     if word.endswith((".py", ".ipynb")) or ":" in word:
         return False
-    if INTERPRETER.match(name) or name in LAUNCHERS or ASSIGNMENT.match(word):
+    if INTERPRETER.match(name) or name in LAUNCHERS:
         return True
     if name in SHELLS or name in {first for first, _ in WRAPPERS}:
         return True
