@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import re
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from memlens.errors import TargetError
 from memlens.explanation.prediction import Prediction
 from memlens.explanation.prediction_record import recall
 from memlens.render.prediction import to_text
+from memlens.render.report import to_html
 from memlens.scenarios.script.predict_script import Script, predict_script
 from memlens.scenarios.script.preload import libraries
 from memlens.units import MIB
@@ -348,6 +351,20 @@ def test_the_page_shows_memory_after_each_cell(outcomes: dict[str, Future[Predic
         assert re.search(r"optimizer +16\.00 MiB +8\.00 MiB", text)
         assert "2 steps of the notebook" in " ".join(text.split())
         assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_html_page_has_the_tables_too(outcomes: dict[str, Future[Prediction]]) -> None:
+    """Every cell is in it; a record whose cells are no cells is no prediction."""
+    pytest.importorskip("plotly")
+    pytest.importorskip("jinja2")
+    prediction = outcomes["fits"].result()
+    page = to_html(prediction.trace, prediction.target)
+    assert "Memory after each cell, MiB" in page
+    assert "cut short" in page
+    assert "trained" in page
+    broken = copy.deepcopy(prediction.trace.metadata)
+    broken["prediction"]["scenario"]["cells"][0]["peak_bytes"] = "much"
+    assert recall(replace(prediction.trace, metadata=broken)) is None
 
 
 def test_the_largest_batch_of_a_notebook(tmp_path: Path) -> None:

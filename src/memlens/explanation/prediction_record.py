@@ -11,16 +11,37 @@ from memlens.explanation.prediction import Card, Prediction, build_prediction
 from memlens.model import Trace
 
 
+class CellRecord(msgspec.Struct):
+    """A notebook's cell in its scenario."""
+
+    cell: int
+    allocated_bytes: int
+    added_bytes: int
+    peak_bytes: int
+    stopped: bool
+    cut_steps: int
+
+
+class VariableRecord(msgspec.Struct):
+    """What a variable of a notebook leads to at its end."""
+
+    name: str
+    bytes: int
+    alone_bytes: int
+
+
 class ScenarioRecord(msgspec.Struct):
-    """What every scenario has; that of a script has no more."""
+    """What every scenario has; that of a script has no more, that of a notebook its tables."""
 
     mode: str
     precision: str | None
     optimizer: str
     steps: int
+    cells: list[CellRecord] = []
+    variables: list[VariableRecord] = []
 
 
-class LoopRecord(ScenarioRecord):
+class LoopRecord(ScenarioRecord, kw_only=True):
     """What the scenario of a model has in addition."""
 
     batch_size: int

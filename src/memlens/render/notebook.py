@@ -15,7 +15,7 @@ from memlens.units import format_bytes
 def sections(scenario: dict[str, Any]) -> list[RenderableType]:
     """The parts that follow the peak."""
     parts: list[RenderableType] = [section("Memory after each cell", cells(scenario["cells"]))]
-    if scenario["variables"]:
+    if scenario.get("variables"):
         parts.append(section("What variables lead to at the end", variables(scenario["variables"])))
     return parts
 

@@ -22,6 +22,7 @@ from memlens.render.report.blocks import (
     words,
 )
 from memlens.render.report.holders import TOP, holders, unused
+from memlens.render.report.notebook import notebook
 from memlens.units import format_bytes, format_count
 
 
@@ -136,6 +137,7 @@ def sections(seen: Explanation, top: int = TOP) -> list[Section]:
         Section("course", "Memory over time", [Chart("", spec, note)]) if len(trace.events) > 1 else None,
         holders(trace, seen.held, when, _unallocated_bytes(seen), top),
         _steps(seen),
+        notebook(prediction.scenario) if prediction else None,
         unused(trace, index, when),
         _failures(seen),
         _cards(prediction) if prediction else None,
