@@ -13,6 +13,7 @@ from typing import NamedTuple
 from memlens.errors import MemlensError
 from memlens.scenarios.sandbox.limits import MOST_FILE_BYTES, ForkedTooOften, Offline
 from memlens.scenarios.script.installed import broken
+from memlens.scenarios.shims.no_weights import USED_AS_DATA, is_about_data
 from memlens.scenarios.user_frames import last_line, local, place
 from memlens.units import format_bytes
 
@@ -71,6 +72,7 @@ def _complaint(
     earlier: Mapping[str, BaseException],
 ) -> Complaint:  # fmt: skip
     where, text = place(error), last_line(error)
+    error = USED_AS_DATA if is_about_data(error) else error
     if isinstance(error, MemlensError):
         return Complaint(error.message, error.hint)
     if isinstance(error, SystemExit):

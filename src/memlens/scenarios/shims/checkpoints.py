@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from types import ModuleType
 from typing import Any
 
+from memlens.scenarios.shims.no_weights import NoWeights
 from memlens.scenarios.shims.registry import Shims, shim
-from memlens.scenarios.shims.weights import NoWeights
 
 
 def absent(shims: Shims, path: Any) -> NoWeights:
@@ -33,8 +34,9 @@ def checkpoints(shims: Shims, torch: ModuleType) -> dict[str, Any]:
         if not hasattr(f, "read"):
             if shims.synthetic and not os.path.exists(f):
                 return absent(shims, f)
-            if os.path.abspath(os.fspath(f)) not in written:
-                kwargs.setdefault("mmap", True)  # pages that are never read take no memory
+            # pages that are never read take no memory; files of torch before 1.6 are no archives
+            if os.path.abspath(os.fspath(f)) not in written and zipfile.is_zipfile(f):
+                kwargs.setdefault("mmap", True)
         return torch.serialization.load(f, map_location, *args, **kwargs)
 
     return {"save": save, "load": load}

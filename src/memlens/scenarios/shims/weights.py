@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from memlens.errors import TargetError
+from memlens.scenarios.shims.no_weights import NoWeights
 from memlens.scenarios.shims.registry import Shims, shim
 
 WHY = "weights are not read or fetched: their values do not matter for memory"
@@ -21,46 +21,33 @@ _READERS = 4
 _READ_AHEAD = ((5, 0), (5, 4))
 _QUANTISED = ("Params4bit", "Int8Params")
 
-# who asks for these has data in mind
-_OF_TENSORS = {"float", "long", "to", "cuda", "shape", "size", "numpy", "unsqueeze", "view"}
-
-
-class NoWeights(dict[str, Any]):
-    """In place of a checkpoint that was not fetched: every model accepts it, and every part of it."""
-
-    def __missing__(self, key: str) -> NoWeights:
-        return NoWeights()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return NoWeights()
-
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and ("state" in key or key in ("model", "weights"))
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_TENSORS:
-            raise TargetError(
-                "a file that is not there is used as data, and --synthetic makes up weights only",
-                hint="put it there, or a small one of the same shape",
-            )
-        raise AttributeError(name)
-
 
 @shim("torch")
 def urls(shims: Shims, torch: ModuleType) -> dict[str, Any]:
     """`torch.hub.load_state_dict_from_url` fetches nothing; `load_state_dict` takes that for any weights."""
     load = torch.nn.Module.load_state_dict
+    load_optimizer, load_scaler = torch.optim.Optimizer.load_state_dict, torch.amp.GradScaler.load_state_dict
 
     def from_url(url: str, *args: Any, **kwargs: Any) -> NoWeights:
         shims.say(f"the weights of {url} are taken as random", WHY)
         return NoWeights()
 
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(state_dict, NoWeights):
+        # a script that renames its keys makes an empty dictionary of none
+        if isinstance(state_dict, NoWeights) or (not state_dict and NoWeights.was_made):
             return torch.nn.modules.module._IncompatibleKeys([], [])
         return load(self, state_dict, *args, **kwargs)
 
-    return {"hub.load_state_dict_from_url": from_url, "nn.Module.load_state_dict": load_state_dict}
+    def unless_absent(real: Any) -> Any:
+        """The first step makes the state of an optimizer, as training anew does."""
+        return lambda self, state: None if isinstance(state, NoWeights) else real(self, state)
+
+    return {
+        "hub.load_state_dict_from_url": from_url,
+        "nn.Module.load_state_dict": load_state_dict,
+        "optim.Optimizer.load_state_dict": unless_absent(load_optimizer),
+        "amp.GradScaler.load_state_dict": unless_absent(load_scaler),
+    }
 
 
 @shim("torchvision.models._api")
