@@ -248,6 +248,21 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: F.grid_sample(_half(1, 1, 2, 2), _t(1, 2, 2, 2), align_corners=False),
         "expected scalar type Half but found Float",
     ),
+    "antialiased resizing of bytes": (
+        lambda: F.interpolate(_t(1, 1, 4, 4, of=BYTE), scale_factor=0.5, mode="bilinear", antialias=True),
+        "\"upsample_gen2d_aa_out_frame\" not implemented for 'Byte'",
+    ),
+    "mean squared error of classes": (
+        lambda: F.mse_loss(_long(2), _long(2)),
+        "\"mse_cuda\" not implemented for 'Long'",
+    ),
+    "the largest of a mask": (lambda: (_t(2) > 0).argmax(), "argmax(): does not support bool input"),
+    "the top of a mask": (lambda: (_t(2) > 0).topk(1), "\"topk_out_cuda\" not implemented for 'Bool'"),
+    "a mask to the power of a mask": (
+        lambda: (_t(2) > 0) ** (_t(2) > 0),
+        "\"pow\" not implemented for 'Bool'",
+    ),
+    "relu of a mask": (lambda: F.relu(_t(2) > 0), "Boolean inputs not supported for relu"),
     "svd": (lambda: torch.linalg.svd(_half(2, 2)), "\"svd_cuda_gesvdj\" not implemented for 'Half'"),
     "cholesky": (lambda: torch.linalg.cholesky(_half(2, 2)), "\"cholesky_cuda\" not implemented for 'Half'"),
     "states of an RNN": (
@@ -297,6 +312,11 @@ ACCEPTED: dict[str, tuple[Callable[[], Any], torch.dtype]] = {
     "softmax that converts": (lambda: _long(2).softmax(0, dtype=FLOAT), FLOAT),
     "masks and integers": (lambda: (_t(2) > 0) & _long(2), LONG),
     "gcd with a mask": (lambda: torch.gcd(_long(2), _t(2) > 0), LONG),
+    "a mask to the power of a number": (lambda: (_t(2) > 0) ** 2, LONG),
+    "a mask to the power of integers": (lambda: (_t(2) > 0) ** _long(2), LONG),
+    "mean squared error of floats and classes": (lambda: F.mse_loss(_t(2), _long(2)), FLOAT),
+    "the remainder of a mask by a number": (lambda: (_t(2) > 0) % 2, LONG),
+    "the largest of integers": (lambda: _long(2).argmax(), LONG),
     "shift by a number": (lambda: _long(2) << 1, LONG),
     "nearest resizing of bytes": (lambda: F.interpolate(_t(1, 1, 2, 2, of=BYTE), scale_factor=2), BYTE),
     "complex of floats": (lambda: torch.complex(_t(2), _t(2)), torch.complex64),

@@ -31,6 +31,7 @@ FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WIDE_FLOATS = frozenset({torch.float32, torch.float64})
 COMPLEX = frozenset({torch.complex64, torch.complex128})
 INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+NUMBERS = FLOATS | INTEGERS
 INDICES = frozenset({torch.int32, torch.int64})
 LONG = frozenset({torch.int64})
 BYTE = frozenset({torch.uint8})
@@ -89,6 +90,16 @@ def implemented(dtypes: Dtypes, kernel: str) -> Judge:
         for tensor in tensors:
             if tensor is not None and tensor.dtype not in dtypes and not _has_empty(tensors):
                 raise NotImplementedError(_say(f"\"{kernel}\" not implemented for '{{odd}}'", tensor))
+
+    return judge
+
+
+def promoted(dtypes: Dtypes, kernel: str) -> Judge:
+    """The kernel is compiled for these dtypes, and converts its arguments to the widest of theirs."""
+
+    def judge(*tensors: Tensor) -> None:
+        if not any(tensor.dtype in dtypes for tensor in tensors):
+            implemented(dtypes, kernel)(*tensors)
 
     return judge
 

@@ -5,6 +5,8 @@ A line has operators and, after the colon, the kernel as its error names it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from memlens.simulation.rules.dtypes.judges import (
     BOOL,
     BYTE,
@@ -12,17 +14,22 @@ from memlens.simulation.rules.dtypes.judges import (
     FLOATS,
     INDICES,
     INTEGERS,
+    NUMBERS,
     WIDE_FLOATS,
     Dtypes,
+    Judge,
     check,
     implemented,
+    promoted,
 )
 
 
-def _kernels(dtypes: Dtypes, arguments: str, lines: str) -> None:
+def _kernels(
+    dtypes: Dtypes, arguments: str, lines: str, judge: Callable[[Dtypes, str], Judge] = implemented
+) -> None:
     for line in lines.strip().splitlines():
         operators, kernel = line.split(":")
-        check(operators, arguments)(implemented(dtypes, kernel.strip()))
+        check(operators, arguments)(judge(dtypes, kernel.strip()))
 
 
 _kernels(
@@ -38,6 +45,7 @@ _kernels(FLOATS | COMPLEX, "batch1 batch2", "addbmm addbmm_ baddbmm baddbmm_: ba
 _kernels(FLOATS | COMPLEX, "self vec", "mv: addmv_impl_cuda")
 _kernels(FLOATS | COMPLEX, "mat vec", "addmv addmv_: addmv_impl_cuda")
 _kernels(FLOATS | COMPLEX, "self tensor", "dot: dot")
+_kernels(FLOATS | COMPLEX, "self other", "vdot: dot")
 
 _kernels(
     FLOATS,
@@ -82,6 +90,9 @@ _kernels(
     upsample_bilinear2d: upsample_bilinear2d_out_frame
     upsample_trilinear3d: upsample_trilinear3d_out_frame
     upsample_bicubic2d: upsample_bicubic2d_out_frame
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa: upsample_gen2d_aa_out_frame
+    max_unpool2d: max_unpooling2d_forward_kernel
+    max_unpool3d: max_unpooling3d_forward_kernel
     bernoulli: bernoulli_tensor_cuda_p_
 """,
 )
@@ -101,11 +112,15 @@ _kernels(
     silu silu_: silu_cuda
     uniform_: check_uniform_bounds
     logcumsumexp: logcumsumexp_cuda
+    lerp lerp_: lerp_cuda
 """,
 )
 _kernels(FLOATS | COMPLEX | BOOL, "self", "im2col: im2col_out_cuda")
 
 _kernels(WIDE_FLOATS, "self", "_pdist_forward: pdist_cuda")
+_kernels(WIDE_FLOATS, "abs angle", "polar: polar_cuda")
+_kernels(WIDE_FLOATS | COMPLEX, "input tau", "linalg_householder_product: orgqr_cuda")
+_kernels(WIDE_FLOATS | INTEGERS, "self", "histc: histc")
 _kernels(WIDE_FLOATS, "log_probs", "_ctc_loss: ctc_loss_cuda")
 _kernels(
     WIDE_FLOATS | COMPLEX,
@@ -147,3 +162,44 @@ for _one in ("self", "other"):  # in turn, for a number may be in place of eithe
     """,
     )
 _kernels(INTEGERS | BOOL, "self", "bitwise_not bitwise_not_: bitwise_not_cuda")
+_kernels(
+    NUMBERS,
+    "self",
+    """
+    topk: topk_out_cuda
+    kthvalue: kthvalue_cuda
+    median nanmedian: median_out_impl
+""",
+)
+
+_kernels(
+    FLOATS | COMPLEX,
+    "self target",
+    """
+    mse_loss: mse_cuda
+    smooth_l1_loss: smooth_l1_cuda
+    huber_loss: huber_cuda
+""",
+    promoted,
+)
+_kernels(
+    FLOATS | COMPLEX,
+    "self other",
+    """
+    logaddexp: logaddexp_cuda
+    logaddexp2: logaddexp2_cuda
+    hypot hypot_: hypot_cuda
+    nextafter nextafter_: nextafter_cuda
+""",
+    promoted,
+)
+_kernels(NUMBERS | COMPLEX, "self exponent", "pow pow_: pow", promoted)
+_kernels(
+    NUMBERS,
+    "self other",
+    """
+    remainder remainder_: remainder_cuda
+    fmod fmod_: fmod_cuda
+""",
+    promoted,
+)

@@ -22,6 +22,7 @@ from memlens.simulation.rules.dtypes.judges import (
     FLOATS,
     INDICES,
     LONG,
+    NUMBERS,
     WIDE_FLOATS,
     check,
     implemented,
@@ -174,6 +175,9 @@ check("linalg_lstsq", "self b")(
     )
 )
 
+check("relu relu_", "self")(only(NUMBERS | COMPLEX, "Boolean inputs not supported for relu"))
+for _name in ("argmax", "argmin"):
+    check(_name, "self")(only(NUMBERS | COMPLEX, f"{_name}(): does not support bool input"))
 check("multinomial", "self")(
     only(FLOATS, "multinomial only supports floating-point dtypes for input, got: {odd}")
 )
