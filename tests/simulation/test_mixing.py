@@ -45,6 +45,12 @@ def _device(*shape: int, size: str, **options):
         ),
         (ARGUMENT.format("tensors"), lambda c, h: torch.cat([c, h])),
         (ARGUMENT.format("weight"), lambda c, h: F.layer_norm(c, (512,), h[0])),
+        (ARGUMENT.format("weight"), lambda c, h: F.batch_norm(c, None, None, h[0], h[1], training=True)),
+        (ARGUMENT.format("target"), lambda c, h: F.mse_loss(c, h)),
+        (ARGUMENT.format("target"), lambda c, h: F.smooth_l1_loss(c, h)),
+        (ARGUMENT.format("target"), lambda c, h: F.binary_cross_entropy(c, h)),
+        (TWO_DEVICES, lambda c, h: c.index_put_((torch.arange(512, device="cuda"),), h[:512])),
+        (TWO_DEVICES, lambda c, h: c[c[:, 0] > 0].index_put((torch.tensor([0, 1]),), h[:2])),
     ],
 )
 def test_two_devices_are_refused_in_pytorchs_words(size: str, words: str, mixed) -> None:
@@ -79,6 +85,17 @@ def test_a_convolution_names_both_types() -> None:
         )
         with pytest.raises(RuntimeError, match=words):
             layer.cuda()(torch.zeros(1, 3, 8, 8))
+
+
+def test_a_recurrent_network_names_what_was_left_behind() -> None:
+    """Its weights, or the state that it is given, on the host."""
+    words = r"Input and {0} tensors are not at the same device, .* at cuda:0 and {0} tensor at cpu"
+    with memlens.simulate(gpu="A100 40GB"):
+        x, network = torch.zeros(2, 3, 8, device="cuda"), nn.GRU(8, 8)
+        with pytest.raises(RuntimeError, match=words.format("parameter")):
+            network(x, torch.zeros(1, 3, 8, device="cuda"))
+        with pytest.raises(RuntimeError, match=words.format("hidden")):
+            network.cuda()(x, torch.zeros(1, 3, 8))
 
 
 def test_attention_names_three_devices() -> None:

@@ -14,11 +14,14 @@ from torch import Tensor
 from memlens.simulation.core.ledger import CUDA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from torch._ops import OpOverload
 
     from memlens.simulation.core.ledger import Ledger
+
+
+_TWO_DEVICES = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 
 
 def is_elsewhere(ledger: Ledger, metas: list[Tensor]) -> bool:
@@ -27,13 +30,16 @@ def is_elsewhere(ledger: Ledger, metas: list[Tensor]) -> bool:
 
 
 def check_indices(ledger: Ledger, args: tuple[Any, ...]) -> None:
-    """A tensor of the host is indexed on the host."""
+    """A tensor of the host is indexed on the host, and one of the device gets no rows of the host."""
     indices = args[1] if isinstance(args[1], (list, tuple)) else ()
     on_device = any(isinstance(i, Tensor) and _device(ledger, i) != "cpu" for i in indices)
     if _device(ledger, args[0]) == "cpu" and on_device:
         raise RuntimeError(
             "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
         )
+    devices = [_device(ledger, tensor) for tensor in (args[0], *args[2:3]) if isinstance(tensor, Tensor)]
+    if len(set(devices)) > 1 and args[2].numel() > 1:  # `index_put`: one number is moved (IndexingUtils.h)
+        raise RuntimeError(_TWO_DEVICES.format(*devices))
 
 
 def refuse(ledger: Ledger, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -45,14 +51,30 @@ def refuse(ledger: Ledger, func: OpOverload, args: tuple[Any, ...], kwargs: dict
         if _device(ledger, tensor) != "cuda:0" and tensor.dim()
     )
     if torch.Tag.pointwise in func.tags:
-        raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, "
-            f"cuda:0 and {device}!"
-        )
+        raise RuntimeError(_TWO_DEVICES.format("cuda:0", device))
     raise RuntimeError(
         f"Expected all tensors to be on the same device, but got {argument} is on {device}, different from "
         f"other tensors on cuda:0 (when checking argument in method wrapper_CUDA_{name})"
     )
+
+
+def check_arguments(ledger: Ledger, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """An operator whose kernel reads every tensor on the card."""
+    for tensor in args:
+        if isinstance(tensor, Tensor) and _device(ledger, tensor) != "cuda:0" and tensor.dim():
+            refuse(ledger, func, args, kwargs)
+
+
+def check_rnn(ledger: Ledger, hidden: Iterable[Tensor], params: Iterable[Tensor]) -> None:
+    """States and weights of a network on the device (ATen/native/RNN.h)."""
+    for word, tensors in (("hidden", hidden), ("parameter", params)):
+        for tensor in tensors:
+            device = _device(ledger, tensor)
+            if device != "cuda:0":
+                raise RuntimeError(
+                    f"Input and {word} tensors are not at the same device, found input tensor at cuda:0 and "
+                    f"{word} tensor at {device}"
+                )
 
 
 def check_convolution(ledger: Ledger, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -65,7 +87,7 @@ def check_convolution(ledger: Ledger, input: Tensor, weight: Tensor, bias: Tenso
 
 def is_mix(error: BaseException | None) -> bool:
     """Whether an error is one of these: tensors of the host and of the device met."""
-    phrases = ("on the same device", "type (torch.cuda.")
+    phrases = ("on the same device", "at the same device", "type (torch.cuda.")
     return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
 
 

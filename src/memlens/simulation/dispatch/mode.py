@@ -68,6 +68,8 @@ class DispatchMode(TorchDispatchMode):
         if op is None:
             op = self._operators[func] = look_up(func, sim)
         if op.replace is not None and (not op.on_device or sim.is_cuda(args[0])):
+            if op.on_device:
+                device_checks.check_arguments(self.ledger, func, args, kwargs)
             if op.check is not None and sim.is_cuda(args[0]):
                 op.check(args, kwargs)
             sim.operators += 1

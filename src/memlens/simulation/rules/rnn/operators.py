@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from memlens.simulation.core.device_checks import check_rnn
 from memlens.simulation.rules.registry import composite
 from memlens.simulation.rules.rnn.kernels import in_one_buffer, keep_dropout_state, views_of
 
@@ -41,6 +42,7 @@ class Call(NamedTuple):
 
 
 def _run(cuda: Cuda, call: Call) -> tuple[Tensor, ...]:
+    check_rnn(cuda.sim.ledger, call.hidden, call.params)
     if call.input.dtype in _CUDNN_DTYPES and torch.backends.cudnn.enabled and call.input.numel():
         return _cudnn(cuda, call)
     return _native(call)
