@@ -25,7 +25,7 @@ _FROM_HUB = re.compile(
 )
 _NO_HOST_MEMORY = re.compile(r"can.t allocate memory|Cannot allocate memory|Unable to allocate")
 # what a library calls the thing that it wants to fetch
-_WANTED = ("pretrained_model_name_or_path", "path_or_repo_id", "repo_id", "repo_or_dir", "path", "url")
+_WANTED = ("pretrained_model_name_or_path", "path_or_repo_id", "repo_id", "repo_or_dir", "url", "path")
 _FOLDER = "pass a folder with its config.json instead: weights do not matter"
 # by a function in the traceback: what to pass instead of a download
 _INSTEAD = {
