@@ -16,6 +16,7 @@ import memlens
 from memlens.cli.commands.calibrate import command
 from memlens.devices.calibrated import calibration_file
 from memlens.errors import UsageError
+from memlens.units import MIB
 
 pytestmark = pytest.mark.torch
 
@@ -47,3 +48,48 @@ def test_without_a_card() -> None:
         pytest.skip("this machine has a card")
     with pytest.raises(UsageError, match="none answers"):
         CliRunner().invoke(command, [], catch_exceptions=False)
+
+
+def calibrate(*words: str) -> str:
+    return CliRunner().invoke(command, words, catch_exceptions=False).output
+
+
+def test_a_reading_of_an_idle_process() -> None:
+    """One figure, from another machine: kept, shown, and used."""
+    calibrate("--gpu", "T4", "--idle", "205MiB")
+    assert "241.00 MiB expected" in calibrate("--show")
+    found = memlens.predict(torch.nn.Linear(8, 8), inputs=["8"], gpu="T4")
+    assert found.device.context_bytes[1] == 205 * MIB + 36 * MIB
+    assert "MiB, read on this card on 20" in found.assumptions[0].what
+
+
+def test_a_reading_while_a_program_runs(tmp_path: Path) -> None:
+    """nvidia-smi's figure beside the predict command of what runs: the rest is the context."""
+    (tmp_path / "net.py").write_text("import torch\ndef make(): return torch.nn.Linear(1024, 1024)\n")
+    line = ["predict", f"{tmp_path / 'net.py'}:make", "--input", "1024", "--gpu", "T4"]
+    plain = memlens.predict(torch.nn.Linear(1024, 1024), inputs=["1024"], gpu="T4")
+    shown = plain.peak.reserved_bytes // MIB + 300
+    text = calibrate("--shows", f"{shown}MiB", *line)
+    assert "300.00 MiB expected" in text
+    assert f"{shown}.00 MiB while {tmp_path / 'net.py'}:make ran" in " ".join(calibrate("--show").split())
+    assert "far from what is known" not in text
+    assert "far from what is known" in calibrate("--dry-run", "--shows", "5GiB", *line)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--idle 487MiB", "none is named"),
+        ("--gpu T4", "there is no --idle"),
+        ("--shows 2190MiB", "needs the program that ran"),
+        ("predict net.py:make", "not what was shown"),
+        ("--shows 2190MiB predict net.py:make", "names no card"),
+        ("--show --gpu T4 --idle 1GiB", "three things"),
+        ("--gpu T4 --idle 487", "487 bytes"),
+    ],
+)
+def test_a_reading_that_lacks_something(words: str, says: str) -> None:
+    """One sentence says what is missing, before anything is predicted or kept."""
+    with pytest.raises(UsageError, match=says):
+        calibrate(*words.split())
+    assert not calibration_file().exists()

@@ -144,7 +144,7 @@ def test_every_entry_is_sane() -> None:
         )
         assert gpu.memory_bytes > 0.85 * gpu.nominal_gb * GIB, gpu.name
         assert gpu.source, gpu.name
-        assert gpu.context_source, gpu.name
+        assert gpu.context.source, gpu.name
         assert gpu.multiprocessors > 0, gpu.name
 
 
@@ -161,7 +161,8 @@ def test_a_memory_without_a_name() -> None:
     assert gpu.memory_bytes == 24 * GIB
     assert gpu.compute_capability == (8, 0)
     assert gpu.cublas_workspace_bytes == LARGE_WORKSPACE
-    assert gpu.context_bytes == (80 * MIB, 450 * MIB, 1_800 * MIB)
+    assert gpu.context_bytes == (80 * MIB, 450 * MIB, 1_801 * MIB)
+    assert gpu.context.plain_bytes == (80 * MIB, 450 * MIB, 1_451 * MIB)
     assert "8.0" in gpu.note
 
 

@@ -16,7 +16,7 @@ def cards(*events: Event, margin_bytes: int = 0) -> dict[str, Card]:
     """What every card needs for these events; `margin_bytes` is what assumptions beside the context add."""
     trace = replay(Trace("predicted", list(events), A100.device()))
     reserved = trace.timeline().peak_reserved_bytes
-    high = reserved + A100.context_bytes[2] + margin_bytes
+    high = reserved + A100.context.plain_bytes[2] + margin_bytes
     return {card.name: card for card in cards_for(trace, A100, AllocatorConfig(), high)}
 
 
@@ -41,7 +41,7 @@ def test_each_card_has_its_own_context_and_workspace() -> None:
     more = 2 * (h100.cublas_workspace_bytes - small)
     assert found[A100.name].process_bytes == reserved + A100.context_bytes[1]
     assert found[h100.name].process_bytes == reserved + more + h100.context_bytes[1]
-    assert found[h100.name].high_process_bytes == reserved + more + h100.context_bytes[2] + 5 * MIB
+    assert found[h100.name].high_process_bytes == reserved + more + h100.context.plain_bytes[2] + 5 * MIB
 
 
 def test_a_card_that_is_full_may_give_cached_blocks_back() -> None:

@@ -1,7 +1,7 @@
-"""What `memlens calibrate` measured on this user's own cards, kept in the configuration directory.
+"""What `memlens calibrate` measured on this user's own cards, or was told of them, kept in a file.
 
-The file is JSON, schema memlens.calibration/1: a card's name (as the driver gives it) to its figures. They
-are preferred over the catalogue's, and the card's note says so, so that every prediction does.
+It lies in the configuration directory and is JSON, schema memlens.calibration/1: a card's name (as the driver
+gives it) to its figures. They are preferred over the catalogue's, and every prediction says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memlens.devices.gpu import Gpu
+from memlens.devices.gpu import Context, Gpu
 from memlens.errors import RecordError
 
 SCHEMA = "memlens.calibration/1"
@@ -25,7 +25,8 @@ class Calibration:
     """One card's own figures; None where the driver does not report it.
 
     `context_bytes` is what the process holds outside PyTorch's allocator: after the first allocation, after a
-    training step, after steps of every kind of layer.
+    training step, after steps of every kind of layer. `reading` says what was read, where nothing was
+    measured here (reading.py); `plain_context_bytes` is then the range of programs without cuDNN.
     """
 
     name: str
@@ -37,20 +38,27 @@ class Calibration:
     torch: str = ""
     driver: str = ""
     reason: str = ""  # why there is no context
+    reading: str = ""
+    plain_context_bytes: tuple[int, int, int] | None = None
 
     def apply(self, gpu: Gpu) -> Gpu:
         """The catalogue's card with these figures in place of its own."""
+        context = gpu.context
+        if self.context_bytes is not None:
+            how = f"read on this card on {self.measured}" + (f" ({self.reading})" if self.reading else "")
+            plain = self.plain_context_bytes or self.context_bytes
+            context = Context(self.context_bytes, plain, how, how)
+        if self.reading:
+            return replace(gpu, context=context)
         source = f"as `memlens calibrate` measured it on {self.measured} (torch {self.torch}"
         source += f", driver {self.driver})" if self.driver else ")"
-        note = f"{gpu.note}; {source}" if gpu.note else source
         return replace(
             gpu,
             memory_bytes=self.memory_bytes,
             cublas_workspace_bytes=self.cublas_workspace_bytes,
-            context_bytes=self.context_bytes or gpu.context_bytes,
-            context_source=source if self.context_bytes else gpu.context_source,
+            context=context,
             verified=True,
-            note=note,
+            note=f"{gpu.note}; {source}" if gpu.note else source,
         )
 
 
@@ -94,19 +102,24 @@ def load_calibrations() -> dict[str, Calibration]:
 
 
 def _read(entry: dict[str, Any]) -> Calibration:
-    context = entry["context_bytes"]
-    figures = [entry["memory_bytes"], entry["cublas_workspace_bytes"], *(context or ())]
+    contexts = {name: entry.get(name) for name in ("context_bytes", "plain_context_bytes")}
+    figures = [entry["memory_bytes"], entry["cublas_workspace_bytes"]]
+    figures += [size for sizes in contexts.values() for size in sizes or ()]
     if not all(isinstance(figure, int) and figure >= 0 for figure in figures):
         raise ValueError(f"{entry['name']} has a size that is no number of bytes")
     major, minor = entry["compute_capability"]
-    low, expected, high = context or (0, 0, 0)
     return Calibration(
         **{
             **entry,
             "compute_capability": (major, minor),
-            "context_bytes": (low, expected, high) if context else None,
+            **{name: _three(sizes) if sizes else None for name, sizes in contexts.items()},
         }
     )
+
+
+def _three(sizes: list[int]) -> tuple[int, int, int]:
+    low, expected, high = sizes
+    return low, expected, high
 
 
 def save_calibration(calibration: Calibration) -> Path:

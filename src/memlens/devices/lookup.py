@@ -16,7 +16,7 @@ from typing import Any
 from memlens.devices.calibrated import apply_calibration
 from memlens.devices.catalogue import read_catalogue
 from memlens.devices.generations import all_generations, generation_of
-from memlens.devices.gpu import Gpu
+from memlens.devices.gpu import Context, Gpu
 from memlens.devices.names import QUALIFIERS, name_tokens, normalise
 from memlens.errors import UsageError
 from memlens.units import MIB, format_bytes
@@ -26,20 +26,21 @@ from memlens.units import MIB, format_bytes
 ASSUMED_CAPABILITY = (8, 0)
 
 
-def _context(name: str, compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int, int], str]:
+def _context(name: str, compute_capability: tuple[int, int] | None) -> Context:
     """The context of a card: its own reading, else the rule of its generation."""
     catalogue = read_catalogue()
     rules = catalogue["context"]
     generation = ".".join(map(str, compute_capability)) if compute_capability else "any"
     entry = catalogue["context_of"].get(name) or rules.get(generation) or rules["any"]
     low, expected, high = (int(mib * MIB) for mib in entry["mib"])
-    return (low, expected, high), entry["source"]
+    high = max(high, int(entry.get("eager_mib", 0) * MIB))
+    cudnn = catalogue["context_libraries"]["cudnn_mib"] * MIB
+    return Context((low, expected, high + cudnn), (low, expected, high), entry["source"])
 
 
 def _read(entry: dict[str, Any]) -> Gpu:
     major, minor = entry["compute_capability"]
     low, high = entry["memory_bytes"]
-    context_bytes, context_source = _context(entry["name"], (major, minor))
     return Gpu(
         name=entry["name"],
         memory_bytes=low,
@@ -49,10 +50,9 @@ def _read(entry: dict[str, Any]) -> Gpu:
         cublas_workspace_bytes=entry.get(
             "cublas_workspace_bytes", generation_of((major, minor)).cublas_workspace_bytes
         ),
-        context_bytes=context_bytes,
+        context=_context(entry["name"], (major, minor)),
         aliases=tuple(entry.get("aliases", ())),
         source=entry["source"],
-        context_source=context_source,
         verified=entry.get("verified", True),
         nominal_gb=entry["nominal_gb"],
         vendor=entry.get("vendor", "nvidia"),
@@ -101,10 +101,18 @@ def as_gpu(gpu: str | Gpu | None) -> Gpu | None:
 def find_gpu(name: str) -> Gpu:
     """The card called `name`, typed as people do: "4090", "a100-80gb", "RTX 3060 12GB", "Tesla T4".
 
+    With its own figures, where `memlens calibrate` has them.
+    """
+    return apply_calibration(find_in_catalogue(name))
+
+
+def find_in_catalogue(name: str) -> Gpu:
+    """The card called `name`, as the catalogue has it.
+
     A name that fits cards with different memory ("A100") gives the one with the least, and `note` names the
     others. Raises UsageError with the nearest names when there is no such card.
 
-    >>> find_gpu("a100").note
+    >>> find_in_catalogue("a100").note
     "'a100' fits NVIDIA A100-SXM4-40GB and NVIDIA A100-SXM4-80GB; the smallest memory was taken"
     """
     wanted = name_tokens(name)
@@ -118,7 +126,7 @@ def find_gpu(name: str) -> Gpu:
         names = ", ".join([gpu.name, *others[:-1]])
         note = f"{name!r} fits {names} and {others[-1]}; the smallest memory was taken"
         gpu = replace(gpu, note=note)
-    return apply_calibration(gpu)
+    return gpu
 
 
 def _nearest(name: str) -> str:
@@ -144,7 +152,6 @@ def custom_gpu(memory_bytes: int) -> Gpu:
     """
     if memory_bytes <= 0:
         raise UsageError(f"a GPU needs memory, got {memory_bytes} bytes", hint="write for example 24GiB")
-    context_bytes, context_source = _context("", None)
     return Gpu(
         name=f"a GPU with {format_bytes(memory_bytes)}",
         memory_bytes=memory_bytes,
@@ -152,10 +159,9 @@ def custom_gpu(memory_bytes: int) -> Gpu:
         compute_capability=ASSUMED_CAPABILITY,
         multiprocessors=108,
         cublas_workspace_bytes=max(item.cublas_workspace_bytes for item in all_generations()),
-        context_bytes=context_bytes,
+        context=_context("", None),
         aliases=(),
         source="given by the user",
-        context_source=context_source,
         verified=False,
         nominal_gb=round(memory_bytes / 10**9),
         note="no card was named: compute capability 8.0 (Ampere), the larger cuBLAS workspace and a context "

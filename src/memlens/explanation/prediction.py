@@ -249,10 +249,12 @@ def context_assumption(device: Device | None) -> list[Assumption]:
     if device is None:
         return []
     low, expected, high = device.context_bytes
-    if low == high:
+    note = device.context_note
+    if low == high and not note:
         return []
-    what = f"the CUDA context takes {format_bytes(expected)}"
-    why = "it depends on the driver and on the kernels that are loaded"
+    what = f"the CUDA context takes {format_bytes(expected)}{note and f', {note}'}"
+    depends = "the kernels that are loaded"
+    why = f"it depends on {depends}" if note else f"it depends on the driver and on {depends}"
     return [Assumption(what, why, low - expected, high - expected, (0, 0))]
 
 

@@ -26,12 +26,16 @@ Origin = Literal["predicted", "measured", "imported"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The card a trace speaks of. `context_bytes` is (low, expected, high), outside the allocator."""
+    """The card a trace speaks of. `context_bytes` is (low, expected, high), outside the allocator.
+
+    `context_note` says where it was read, if on this very card.
+    """
 
     name: str
     memory_bytes: int | None = None
     compute_capability: tuple[int, int] | None = None
     context_bytes: tuple[int, int, int] = (0, 0, 0)
+    context_note: str = ""
 
 
 @dataclass(slots=True)

@@ -80,9 +80,12 @@ def gpu_row(gpu: Gpu) -> dict[str, Any]:
         "multiprocessors": gpu.multiprocessors,
         "cublas_workspace_bytes": gpu.cublas_workspace_bytes,
         "context_bytes": {"low": low, "expected": expected, "high": high},
+        "context_without_cudnn_bytes": dict(
+            zip(("low", "expected", "high"), gpu.context.plain_bytes, strict=True)
+        ),
         "verified": gpu.verified,
         "source": gpu.source,
-        "context_source": gpu.context_source,
+        "context_source": gpu.context.note or gpu.context.source,
     }
 
 

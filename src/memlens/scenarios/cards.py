@@ -42,17 +42,24 @@ def cards_for(
     """
     timeline = trace.timeline()
     handles = _cublas_handles(trace, reference)
-    margin = high_process_bytes - timeline.peak_reserved_bytes - reference.context_bytes[2]
+    loaded = has_cudnn(trace)
+    margin = high_process_bytes - timeline.peak_reserved_bytes - reference.context.of(loaded)[2]
     cards = []
     for gpu in all_gpus():
         extra = handles * (gpu.cublas_workspace_bytes - reference.cublas_workspace_bytes)
         reserved = timeline.peak_reserved_bytes + extra
-        worst = reserved + gpu.context_bytes[2] + margin
+        worst = reserved + gpu.context.of(loaded)[2] + margin
         if has_less_than(gpu, reserved) and not has_less_than(gpu, timeline.peak_allocated_bytes + extra):
             squeezed = on_a_full_card(trace, gpu, config)
             reserved = squeezed.timeline().peak_reserved_bytes + extra if squeezed else reserved
         cards.append(Card(gpu.name, gpu.memory_bytes, reserved + gpu.context_bytes[1], worst))
     return tuple(sorted(cards, key=lambda card: (card.memory_bytes, card.name)))
+
+
+def has_cudnn(trace: Trace) -> bool:
+    """Whether the program runs what cuDNN is loaded for: convolutions, recurrent layers, its attention."""
+    operators = {event.site.operator for event in trace.events if isinstance(event, Alloc)}
+    return any("conv" in operator or "cudnn" in operator for operator in operators)
 
 
 def _cublas_handles(trace: Trace, reference: Gpu) -> int:

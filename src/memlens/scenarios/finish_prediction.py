@@ -10,7 +10,7 @@ from memlens.devices import Gpu
 from memlens.explanation.prediction import Prediction, build_prediction
 from memlens.explanation.prediction_record import remember
 from memlens.model import Trace
-from memlens.scenarios.cards import cards_for
+from memlens.scenarios.cards import cards_for, has_cudnn
 from memlens.scenarios.tight_card import has_less_than, on_a_full_card
 
 
@@ -20,6 +20,7 @@ def conclude(trace: Trace, card: Gpu, config: AllocatorConfig, *, asked: bool, *
     If the user `asked` for this card, a run that would reserve more than it has is tried on a full one;
     if not, every card of the catalogue is compared.
     """
+    trace.device = card.device(has_cudnn(trace))
     if asked and has_less_than(card, trace.timeline().peak_reserved_bytes):
         trace = on_a_full_card(trace, card, config) or trace
     prediction = build_prediction(trace, asked_for_a_card=asked, **facts)

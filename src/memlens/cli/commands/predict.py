@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from memlens.cli.options import SCRIPT_OPTIONS, shared
+from memlens.cli.options import SCRIPT_OPTIONS, shared, with_unit
 from memlens.cli.output import check_output, print_page
 from memlens.cli.target import TargetCommand, target_of
 from memlens.errors import UsageError
 
 if TYPE_CHECKING:
     from memlens.cli.progress import Progress
+    from memlens.devices import Gpu
     from memlens.explanation.prediction import Prediction
     from memlens.scenarios.script.predict_script import Script
 
@@ -42,6 +43,9 @@ memlens predict --gpu T4 torchrun --nproc-per-node 1 train.py --epochs 3
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TARGET [-- ARGUMENTS]")
 @click.option("-m", "module", metavar="MODULE", help="Run this module as a script, as `python -m` does.")
 @click.option("--gpu", help="The card: 4090, a100-80gb, T4. Without it: which cards it fits.")
+@click.option(
+    "--context", metavar="SIZE", callback=with_unit, help="What CUDA itself takes on this card, where known."
+)
 @shared("--memory", "--batch-size", "--input", "--seq-len")
 @click.option("--prompt-tokens", type=int, help="The same for generation: tokens of the prompt.")
 @click.option("--new-tokens", type=int, help="With --mode inference: generate so many tokens (hf:).")
@@ -87,22 +91,42 @@ def command(
 
     Exit code 0: it fits (or no card was named). 1: it does not. 2: the call is wrong.
     """
-    from memlens.cli.progress import Progress
-
     check_output(output, force, ENDINGS)
-    given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    with Progress() as progress:
-        progress("loading PyTorch")
-        target = target_of(words, module, given, "predict")
-        if isinstance(target, str):
-            mine = {name: value for name, value in options.items() if name not in SCRIPT_OPTIONS}
-            prediction = run(target, progress, **mine)
-        else:
-            prediction = run_script(target, progress, **options)
+    prediction = predicted(ctx, words, module, options)
     write(prediction, as_json, output)
     return 1 if prediction.fits is False else 0
 
 
+def predicted(
+    ctx: click.Context, words: tuple[str, ...], module: str | None, options: dict[str, Any]
+) -> Prediction:
+    """The prediction that a command line asks for."""
+    from memlens.cli.progress import Progress
+
+    given = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    with Progress() as progress:
+        progress("loading PyTorch")
+        target = target_of(words, module, given, "predict")
+        options["gpu"] = card_of(options["gpu"], options.pop("context"))
+        if isinstance(target, str):
+            mine = {name: value for name, value in options.items() if name not in SCRIPT_OPTIONS}
+            return run(target, progress, **mine)
+        return run_script(target, progress, **options)
+
+
+def card_of(gpu: str | None, context: str | None) -> str | Gpu | None:
+    """The card as named, or with the context that is known."""
+    if context is None:
+        return gpu
+    if gpu is None:
+        raise UsageError(f"--context {context} is of a card, and none is named", hint="name it with --gpu")
+    from memlens.devices import find_gpu
+    from memlens.units import parse_bytes
+
+    return find_gpu(gpu).with_context(parse_bytes(context))
+
+
+RESULT_OPTIONS = ("as_json", "output", "force")  # what to do with a prediction; the others say what of
 ENDINGS = (".json", ".txt", ".csv", ".html", ".memlens", ".pickle")
 
 
