@@ -28,6 +28,34 @@ def find_operator(name: str, *, optional: bool = False) -> OpOverload | None:
     return operator
 
 
+def functional_of(operator: OpOverload) -> OpOverload | None:
+    """The overload that returns what this one writes: of `cumsum.out` and `cumsum_` it is `cumsum`.
+
+    >>> functional_of(torch.ops.aten.sort.values_stable), functional_of(torch.ops.aten.cumsum_.default)
+    (<OpOverload(op='aten.sort', overload='stable')>, <OpOverload(op='aten.cumsum', overload='default')>)
+    >>> functional_of(torch.ops.aten.mm.default)
+    """
+    schema = operator._schema
+    written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    namespace, _, name = schema.name.partition("::")
+    if not written:
+        return None
+    if all(argument.kwarg_only for argument in written):  # out=
+        arguments = [a for a in schema.arguments if a not in written]
+    elif name.endswith("_") and written == [schema.arguments[0]]:
+        name, arguments = name.removesuffix("_"), list(schema.arguments)
+    else:
+        return None
+    wanted = [(a.name, str(a.type)) for a in arguments]
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    for overload in packet.overloads() if packet is not None else ():
+        its_schema = getattr(packet, overload)._schema
+        if [(a.name, str(a.type)) for a in its_schema.arguments] == wanted:
+            same: OpOverload = getattr(packet, overload)
+            return same if same is not operator else None
+    return None
+
+
 def find_operators(names: str) -> tuple[OpOverload, ...]:
     """The ATen overloads of a list: `mm sort.stable`."""
     operators = [find_operator(f"aten::{name}") for name in names.split()]

@@ -13,7 +13,7 @@ from memlens.simulation.core.cuda import Cuda
 from memlens.simulation.dispatch.composed import composition
 from memlens.simulation.rules import facts
 from memlens.simulation.rules.dtypes.judges import checks_of
-from memlens.simulation.rules.registry import COMPOSITES, SCRATCH, fallback_of, replacement_of
+from memlens.simulation.rules.registry import COMPOSITES, fallback_of, replacement_of, scratch_of
 
 if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
@@ -62,7 +62,7 @@ class Operator:
         self.replace = None if rule is None else rule.call
         self.on_device = rule is not None and rule.on_device
         self.fallback = fallback_of(func)
-        self.scratch = SCRATCH.get(func)
+        self.scratch = scratch_of(func)
         self.check = checks_of(func)
         self.composite = func in COMPOSITES or torch._C._dispatch_has_kernel_for_dispatch_key(
             func.name(), _COMPOSITE
@@ -70,7 +70,7 @@ class Operator:
         self.composed = composition(func)
         self.cuda = cuda_of(func, sim)
         # facts
-        self.uses_blas = name in facts.BLAS
+        self.uses_blas = name in facts.BLAS or name.removesuffix("_") in facts.BLAS
         self.follows = name in facts.FOLLOWED
         self.fills = name in facts.FILLS
         self.mixes = facts.may_mix(name)

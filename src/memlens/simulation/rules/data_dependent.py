@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from memlens.simulation.rules.common import INT64_BYTES, nbytes
+from memlens.simulation.rules.common import INT64_BYTES, copy_unless_contiguous, nbytes
 from memlens.simulation.rules.registry import fallback, operator
 
 if TYPE_CHECKING:
@@ -131,7 +131,11 @@ def _unique(
 
 @fallback("aten::bincount")
 def bincount(cuda: Cuda, self: Tensor, weights: Tensor | None, minlength: int) -> Tensor:
-    """As long as the largest value plus one: known with the data, or by `minlength`, else not at all."""
+    """As long as the largest value plus one: known with the data, or by `minlength`, else not at all.
+
+    The extrema are looked at first, in a contiguous copy (SummaryOps.cu).
+    """
+    cuda.scratch(copy_unless_contiguous(self), INT64_BYTES, INT64_BYTES)
     bins = minlength
     real = cuda.known(self)
     if real is not None:

@@ -98,11 +98,6 @@ def embedding_bag_backward(cuda: Cuda, grad: Tensor, indices: Tensor, num_weight
     return [sort, (*held, *segments(grad, number, word, num_weights))]
 
 
-@scratch("aten::bincount", why="the extrema are looked at first (SummaryOps.cu)")
-def bincount(cuda: Cuda, self: Tensor) -> Sizes:
-    return copy_unless_contiguous(self), INT64_BYTES, INT64_BYTES
-
-
 @scratch("aten::index_add_", "aten::index_add", why="an index that is not contiguous is copied (Indexing.cu)")
 def index_add(cuda: Cuda, index: Tensor) -> int:
     return copy_unless_contiguous(index)

@@ -29,7 +29,8 @@ The decorators differ in when the rule runs and what it returns:
 
 - `@scratch("aten::sort.stable", why=...)` states what the CUDA kernel allocates beside its outputs: bytes, a
   tuple of sizes that live at the same time, or a list of such tuples that follow one another. A last
-  parameter `outputs` gets what the operator returned.
+  parameter `outputs` gets what the operator returned. It holds for the variants that write into `out=` or
+  in place as well, unless they have rules of their own.
 - `@operator("aten::item")` replaces the meta kernel: returns what the operator returns. Below autograd.
 - `@library_operator("bitsandbytes::gemm_4bit")` does the same for an operator of a library that is imported
   later, on the device only: found and bound by name when it is first called.
@@ -59,7 +60,7 @@ from torch._ops import OpOverload
 
 from memlens.model import Category
 from memlens.simulation.core.cuda import Cuda
-from memlens.simulation.core.torch_operators import find_operator
+from memlens.simulation.core.torch_operators import find_operator, functional_of
 from memlens.simulation.rules.binding import Arguments, Bound, Keywords, Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,11 +74,12 @@ class Replacement(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What a kernel allocates beside its outputs, why, and as what it is counted."""
+    """What a kernel allocates beside its outputs, why, as what it is counted, and the rule's parameters."""
 
     sizes: Bound
     why: str
     category: Category
+    signature: Signature
 
 
 OPERATORS: dict[OpOverload, Replacement] = {}
@@ -154,7 +156,11 @@ def scratch(
 
     def register(function: F) -> F:
         signature = Signature(function, gets_outputs=True)
-        _register(SCRATCH, _existing(names, optional), lambda call: Scratch(call, why, category), signature)
+
+        def make(call: Bound) -> Scratch:
+            return Scratch(call, why, category, signature)
+
+        _register(SCRATCH, _existing(names, optional), make, signature)
         return function
 
     return register
@@ -175,6 +181,15 @@ def replacement_of(func: OpOverload) -> Replacement | None:
     """The rule that stands in for an operator's kernel, of torch or of a library."""
     rule = LIBRARIES.get(func.name())
     return Replacement(rule.bind(func), True) if rule is not None else OPERATORS.get(func)
+
+
+def scratch_of(func: OpOverload) -> Scratch | None:
+    """The scratch rule of an operator: its own, or that of the variant which returns what this one writes."""
+    if func in SCRATCH:
+        return SCRATCH[func]
+    same = functional_of(func)
+    known = None if same is None else SCRATCH.get(same)
+    return None if known is None else known._replace(sizes=known.signature.bind(func))
 
 
 def fallback_of(func: OpOverload) -> Bound | None:
