@@ -41,7 +41,10 @@ CHECKS: dict[str, list[tuple[tuple[str, ...], Judge]]] = {}
 
 
 def check(operators: str, arguments: str) -> Callable[[Judge], Judge]:
-    """Register a judge of these arguments of these operators. A name that torch lacks is refused."""
+    """Register a judge of these arguments of these operators. A name that torch lacks is refused.
+
+    `-out_dtype` leaves out the overloads that have this argument.
+    """
 
     def register(judge: Judge) -> Judge:
         for name in operator_names(operators):
@@ -166,9 +169,10 @@ def checks_of(func: OpOverload) -> Check | None:
 
 def _bind(func: OpOverload, names: tuple[str, ...], judge: Judge) -> Check | None:
     arguments = {a.name: number for number, a in enumerate(func._schema.arguments) if str(a.type) != "number"}
-    if any(name not in arguments for name in names):
+    wanted = [name for name in names if not name.startswith("-")]
+    if any(name not in arguments for name in wanted) or any(f"-{name}" in names for name in arguments):
         return None
-    places = [(arguments[name], name) for name in names]
+    places = [(arguments[name], name) for name in wanted]
 
     def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         count = len(args)

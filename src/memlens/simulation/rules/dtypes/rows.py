@@ -38,13 +38,14 @@ _MATRICES = "mat1 and mat2 must have the same dtype, but got {0} and {1}"
 _VECTORS = "addmv input tensors must have the same dtype, but got {0}, {1}, and {2}"
 
 check("mm", "self mat2")(same("expected mat1 and mat2 to have the same dtype, but got: {0.cpp} != {1.cpp}"))
-check("addmm addmm_ _addmm_activation", "self mat2")(same(_SELF))
+check("addmm addmm_ _addmm_activation", "self mat2 -out_dtype")(same(_SELF))
 check("addmm addmm_ _addmm_activation", "mat1 mat2")(same(_MATRICES))
 check("addbmm addbmm_", "self batch2")(same(_SELF))
 check("addbmm addbmm_", "batch1 batch2")(same(_MATRICES))
-check("baddbmm baddbmm_", "self batch1 batch2")(
+check("baddbmm baddbmm_", "self batch1 batch2 -out_dtype")(
     same("Input dtypes must be the same, got: input {0.cpp}, batch1: {1.cpp}, batch2: {2.cpp}")
 )
+check("baddbmm baddbmm_", "batch1 batch2")(read_as)
 check("bmm", "self mat2")(read_as)
 check("mv", "vec self vec")(same(_VECTORS))
 check("addmv addmv_", "self mat vec")(same(_VECTORS))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from memlens.simulation.rules.common import Sizes, nbytes
-from memlens.simulation.rules.registry import scratch
+from memlens.simulation.rules.registry import operator, scratch
 
 if TYPE_CHECKING:
     from memlens.simulation.core.cuda import Cuda
@@ -54,3 +55,12 @@ def bmm(cuda: Cuda, self: Tensor, mat2: Tensor) -> Sizes:
 @scratch("aten::baddbmm", why="as bmm; the result starts as a copy of the summand")
 def baddbmm(cuda: Cuda, batch1: Tensor, batch2: Tensor) -> Sizes:
     return copy_of_batch(batch1), copy_of_batch(batch2)
+
+
+@operator("aten::baddbmm.dtype", on_device=True, optional=True)
+def baddbmm_of_dtype(cuda: Cuda, batch1: Tensor, batch2: Tensor, out_dtype: torch.dtype) -> Tensor:
+    """torch's meta kernel takes the dtype for a factor."""
+    cuda.blas_workspace()
+    out = cuda.new((*batch1.shape[:2], batch2.shape[2]), out_dtype)
+    cuda.scratch(copy_of_batch(batch1), copy_of_batch(batch2))
+    return out
