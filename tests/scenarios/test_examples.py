@@ -17,6 +17,8 @@ from memlens.scenarios.script.ranks import TORCHRUN
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 FOLDER = Path(__file__).parents[2] / "examples" / "scripts"
+# those in a folder of their own have modules of their own
+PATHS = {path.stem: path for path in (*FOLDER.glob("*.py"), FOLDER / "own_modules" / "own_modules.py")}
 SECONDS = 30.0  # what each may take, libraries' imports included
 # what each must say of itself, beside that it was stopped
 SAYS = {
@@ -27,6 +29,11 @@ SAYS = {
     "tensorboard_metrics": "is taken to be 1.0",
     "timm_style": "timm's pretrained weights are taken as random",
     "hf_trainer": "data loaders run without workers",
+    "checked_values": "is taken to be True",
+    "terminal_bar": "the question 'Name of this run:' is answered with ''",
+    "spawned_ranks": "of the processes that run train, the first is run",
+    "traced_model": "torch.jit.trace is taken as eager code",
+    "fetched_names": "is answered with 1000 names",
 }
 # optimizer that stepped, as the result names it
 OPTIMIZER = {
@@ -40,20 +47,20 @@ OPTIMIZER = {
 
 def missing(path: Path) -> list[str]:
     """Libraries that a script imports and that are not installed."""
-    tops = {name.partition(".")[0] for name, _ in libraries(path, FOLDER, set())}
+    tops = {name.partition(".")[0] for name, _ in libraries(path, path.parent, set())}
     tops |= {"torchvision"} if "timm" in tops else set()
     tops |= {"accelerate"} if path.stem == "hf_trainer" else set()  # transformers' Trainer wants it
     return sorted(top for top in tops if importlib.util.find_spec(top) is None)
 
 
 def predicted(name: str, **options: object) -> Prediction:
-    path = FOLDER / f"{name}.py"
+    path = PATHS[name]
     if lacking := missing(path):
         pytest.skip(f"needs {', '.join(lacking)}")
     return predict_script(Script(str(path), **options), gpu="A100 40GB")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
+@pytest.mark.parametrize("name", sorted(PATHS))
 def test_an_example_runs_as_it_is(name: str) -> None:
     """Two optimizer steps were seen, sums close, the line at the peak is known, and it took seconds."""
     started = time.perf_counter()
@@ -71,10 +78,10 @@ def test_an_example_runs_as_it_is(name: str) -> None:
 
 def test_short_examples() -> None:
     """Examples are read by people: each has fewer than 120 lines and says how it is called."""
-    for path in FOLDER.glob("*.py"):
+    for path in PATHS.values():
         text = path.read_text()
         assert len(text.splitlines()) < 120, path
-        assert f"memlens predict examples/scripts/{path.name}" in text, path
+        assert f"memlens predict examples/scripts/{path.relative_to(FOLDER)}" in text, path
 
 
 def test_one_process_of_torchrun_keeps_its_buckets() -> None:
