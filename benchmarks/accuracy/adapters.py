@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import statistics
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -192,7 +193,7 @@ def predicted(row: dict[str, str], threads: int | None = None, share: float = 1.
 
 
 def figures(row: dict[str, str], race: bool = True) -> dict[str, Predicted]:
-    """Allocated, reserved and the whole process; `race`: reserved spans the outcomes of the race."""
+    """Allocated, reserved and the whole process; `race`: reserved is the median of its outcomes."""
     import memlens.devices
 
     peaks = predicted(row)
@@ -200,12 +201,13 @@ def figures(row: dict[str, str], race: bool = True) -> dict[str, Predicted]:
     if race and quantised(row) and final(row):
         outcomes.append(predicted(row, 0).reserved)
         outcomes += [predicted(row, share=share).reserved for share in SHARES]
-    context = memlens.devices.find_gpu("T4").context_bytes
+    reserved = statistics.median(outcomes)
+    context = memlens.devices.find_gpu("T4").context.plain_bytes
     low, expected, high = (size / MIB for size in context)
     return {
         "allocated": Predicted(peaks.allocated, peaks.allocated, peaks.allocated),
-        "reserved": Predicted(peaks.reserved, min(outcomes), max(outcomes)),
-        "device": Predicted(peaks.reserved + expected, min(outcomes) + low, max(outcomes) + high),
+        "reserved": Predicted(reserved, min(outcomes), max(outcomes)),
+        "device": Predicted(reserved + expected, min(outcomes) + low, max(outcomes) + high),
     }
 
 

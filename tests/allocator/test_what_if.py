@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlens.allocator import AllocatorConfig, Spread, Uncertain, parse_config, spread
+from memlens.allocator import AllocatorConfig, Late, Spread, Uncertain, parse_config, spread
 from memlens.model import Alloc, Event, Free, SegmentAlloc, SegmentFree
 from memlens.units import MIB
 
@@ -48,6 +48,22 @@ def test_a_workspace_that_nobody_expected_is_tried_at_its_place() -> None:
     assert moves == Spread((0, 50 * MIB), (0, 40 * MIB))
     later = spread(events, AllocatorConfig(), [Uncertain(3, 0, 0, 90 * MIB)])
     assert later == Spread((0, 90 * MIB), (0, 90 * MIB))
+
+
+def test_what_nobody_expected_may_stay_for_a_while() -> None:
+    """30 MiB that stay until event 2 are beside the tensor of 50; those given back at once are before it."""
+    events: list[Event] = [Alloc(1, 10 * MIB), Alloc(2, 50 * MIB), Free(2)]
+    stays = Uncertain(1, 0, 0, 30 * MIB, until=2)
+    assert spread(events, AllocatorConfig(), [stays]) == Spread((0, 30 * MIB), (0, 30 * MIB))
+    assert spread(events, AllocatorConfig(), [stays._replace(until=0)]) == Spread((0, 0), (0, 30 * MIB))
+
+
+def test_a_block_that_waits_for_another_stream_is_not_used_again() -> None:
+    """40 MiB are freed and asked for once more: reserved twice, unless the host waited in between."""
+    events: list[Event] = [Alloc(1, 40 * MIB), Free(1), Alloc(2, 40 * MIB)]
+    late = Late(frozenset({1}))
+    assert spread(events, AllocatorConfig(), late=late) == Spread((0, 0), (0, 40 * MIB))
+    assert spread(events, AllocatorConfig(), late=late._replace(waits=[2])) == Spread()
 
 
 def test_sizes_that_are_certain_move_nothing() -> None:

@@ -5,7 +5,7 @@ from memlens.allocator.config import AllocatorConfig, from_environment, from_sna
 from memlens.allocator.oom import DeviceFull, message
 from memlens.allocator.replay import Verification, replay, verify
 from memlens.allocator.simulator import CachingAllocator
-from memlens.allocator.what_if import Spread, Uncertain, spread
+from memlens.allocator.what_if import Late, Spread, Uncertain, spread
 
 __all__ = [
     "AllocatorConfig",
@@ -13,6 +13,7 @@ __all__ = [
     "BlockView",
     "CachingAllocator",
     "DeviceFull",
+    "Late",
     "SegmentView",
     "Spread",
     "Uncertain",

@@ -7,19 +7,10 @@ from types import ModuleType
 from typing import Any
 
 from memlens.scenarios.shims.no_weights import NoWeights
+from memlens.scenarios.shims.read_ahead import ahead, has_read_ahead, reading_ahead
 from memlens.scenarios.shims.registry import Shims, shim
 
 WHY = "weights are not read or fetched: their values do not matter for memory"
-
-
-WHY_AHEAD = (
-    "transformers 5.0 to 5.3 read with four threads while one tensor is quantised or waited for; what piles "
-    "up in 16 bits stays reserved"
-)
-# core_model_loading.py: GLOBAL_WORKERS, and the versions without `has_on_the_fly_quantization`
-_READERS = 4
-_READ_AHEAD = ((5, 0), (5, 4))
-_QUANTISED = ("Params4bit", "Int8Params")
 
 
 @shim("torch")
@@ -91,39 +82,22 @@ def transformers(shims: Shims, module: ModuleType) -> dict[str, Any]:
         model = cls._from_config(config, dtype=dtype or torch.float32, **options)
         if quantization_config is not None:
             model = quantised(model, quantization_config)
-            if device_map is not None and has_read_ahead(sys.modules["transformers"].__version__):
-                shims.say("no weight is read ahead of its quantisation", WHY_AHEAD, 0, ahead_bytes(model))
-        return (model if device_map is None else loaded(model)).eval()
+        return (model if device_map is None else loaded(model, shims.sim)).eval()
 
     return {"PreTrainedModel.from_pretrained": classmethod(from_pretrained)}
 
 
-def has_read_ahead(version: str) -> bool:
-    """Whether this transformers reads weights ahead of their quantisation.
-
-    >>> [has_read_ahead(v) for v in ("4.57.1", "5.0.0", "5.3.0.dev0", "5.4.0")]
-    [False, True, True, False]
-    """
-    major, minor = (int(part) for part in version.split(".")[:2])
-    return _READ_AHEAD[0] <= (major, minor) < _READ_AHEAD[1]
-
-
-def ahead_bytes(model: Any) -> int:
-    """At most: what three threads read, of the weights to be quantised, while one reads the largest other."""
-    weights = list(model.parameters())
-    waiting = sum(2 * p.numel() for p in weights if type(p).__name__ in _QUANTISED)
-    others = (p.nbytes for p in weights if type(p).__name__ not in _QUANTISED)
-    return min((_READERS - 1) * max(others, default=0), waiting)
-
-
-def loaded(model: Any) -> Any:
+def loaded(model: Any, sim: Any) -> Any:
     """To the device as transformers does it (`caching_allocator_warmup`): room for all weights, then each."""
     import torch
 
     sizes = (p.numel() // 2 if type(p).__name__ == "Params4bit" else p.nbytes for p in model.parameters())
     room = torch.empty(sum(sizes) // 2, dtype=torch.float16, device="cuda")
     del room
-    return model.to("cuda")
+    if not has_read_ahead(sys.modules["transformers"].__version__):
+        return model.to("cuda")
+    with reading_ahead(sim, ahead(model)):
+        return model.to("cuda")
 
 
 def quantised(model: Any, config: Any) -> Any:

@@ -17,6 +17,7 @@ from memlens.simulation.core.attribution import Attribution
 from memlens.simulation.core.known_values import Values
 from memlens.simulation.core.ledger import CUDA, HOST, Ledger
 from memlens.simulation.core.phases import Phases
+from memlens.simulation.core.recorded_streams import RecordedStreams
 from memlens.simulation.core.streams import Streams
 from memlens.simulation.core.tensors_in import tensors_in
 from memlens.units import format_bytes
@@ -61,6 +62,7 @@ class Simulation(Answer):
         # cuBLAS' handles, by (thread, in backward, stream), each with what frees its workspace
         self._handles: dict[tuple[int, bool, int], Callable[[], None]] = {}
         self.notes: dict[str, Any] = {}  # what a rule keeps for the length of the simulation
+        self.recorded = RecordedStreams(self)
         self.at_end: list[Callable[[], None]] = []  # run once, when the simulation has ended
 
     def headline(self) -> str:
@@ -228,6 +230,7 @@ class Simulation(Answer):
 
     def download(self, tensor: Tensor, **to: Any) -> Tensor:
         """A host copy of a device tensor: real with stand-in values if small, without data if large."""
+        self.recorded.wait()
         if tensor.numel() * tensor.element_size() <= REAL_HOST_BYTES:
             small: Tensor = torch.ops.aten._to_copy.default(tensor, device=torch.device("cpu"), **to)
             return small

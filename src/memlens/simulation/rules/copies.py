@@ -97,6 +97,7 @@ def copy_(cuda: Cuda, self: Tensor, src: Tensor, non_blocking: bool) -> Tensor:
 @operator("aten::_local_scalar_dense")
 def item(cuda: Cuda, self: Tensor) -> Any:
     """`.item()`: the value where it is known, else the stand-in, which becomes an assumption."""
+    cuda.sim.recorded.wait()
     return _aten._local_scalar_dense.default(cuda.read(self))
 
 

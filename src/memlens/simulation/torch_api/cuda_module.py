@@ -155,7 +155,7 @@ def device_functions(sim: Simulation) -> dict[str, Any]:
         "init": lambda: None,
         "_lazy_init": lambda: None,
         "_lazy_call": lambda callable, **kwargs: None,
-        "synchronize": lambda device=None: None,
+        "synchronize": lambda device=None: sim.recorded.wait(),
         "ipc_collect": lambda: None,
         "device": DeviceContext,
         "device_of": DeviceContext,
@@ -292,8 +292,8 @@ def replacements(sim: Simulation, mode: DeviceMode) -> dict[str, Any]:
         "torch.version.cuda": torch.version.cuda or _CUDA_VERSION,
         "torch.set_default_device": set_default_device,
         "torch.get_default_device": lambda: mode.default_device(),
-        # torch's own wants a stream that C++ made; blocks return when Python lets go of them
-        "torch.Tensor.record_stream": lambda tensor, stream: None,
+        # torch's own wants a stream that C++ made
+        "torch.Tensor.record_stream": lambda tensor, stream: sim.recorded.record(tensor, stream),
         # a DataLoader's thread has no modes of its own, and what the host pins is not on the device
         "torch.utils.data._utils.pin_memory.pin_memory": lambda data, device=None: data,
         "torch._has_compatible_shallow_copy_type": compatible,
