@@ -1,9 +1,9 @@
 """Weights that are read while others are quantised: how many wait on the device is a race between threads.
 
 transformers 5.0 to 5.3 read a checkpoint with four threads in the order of the names, while one thread
-quantises in that order. As long as one of them reads the largest weight that is not quantised (the embedding),
-the other three run ahead, and what they read lies on the device in 16 bits. They may get nowhere or through all
-of it: half of it is expected, and replays with none and with all are the range.
+quantises in that order. As long as one of them reads the largest weight that is not quantised (the
+embedding), the other three run ahead, and what they read lies on the device in 16 bits. They may get nowhere
+or through all of it: half of it is expected, and replays with none and with all are the range.
 """
 
 from __future__ import annotations

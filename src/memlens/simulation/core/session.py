@@ -62,8 +62,10 @@ class Simulation(Answer):
         # cuBLAS' handles, by (thread, in backward, stream), each with what frees its workspace
         self._handles: dict[tuple[int, bool, int], Callable[[], None]] = {}
         self.notes: dict[str, Any] = {}  # what a rule keeps for the length of the simulation
-        self.recorded = RecordedStreams(self)
-        self.at_end: list[Callable[[], None]] = []  # run once, when the simulation has ended
+        self.recorded = RecordedStreams(self.ledger, self.assume)
+        self.at_end: list[Callable[[], None]] = [
+            self.recorded.settle
+        ]  # run once, when the simulation has ended
 
     def headline(self) -> str:
         """The card, and what is allocated and reserved on it."""
