@@ -14,6 +14,8 @@ REFUSED = "refused"
 DIFFERS = "differs"
 CRASHES = "crashes"
 NO_HOST = "no real run"  # nothing to compare with: the CPU has no kernel
+# what memlens says where a size depends on data, and the largest is taken
+BOUNDS = ("is taken to keep all", "taken to be all different", "no element of")
 WORST_LAST = (NO_HOST, AGREES, REFUSED, DIFFERS, CRASHES)
 
 
@@ -69,7 +71,7 @@ def verdict(name: str, host: Seen, device: Seen) -> Verdict:
         return Verdict(REFUSED if device.refused else CRASHES, device.error)
     if device.uncounted:
         return Verdict(DIFFERS, f"uncounted: {device.uncounted[0]}")
-    bounded = any("is taken to keep all" in text for text in device.assumptions)
+    bounded = any(bound in text for text in device.assumptions for bound in BOUNDS)
     differences = metadata(host.tensors, device.tensors, bounded)
     own = sorted(name for name in device.kernels if not is_shared(name))
     compared = not own and not bounded

@@ -57,6 +57,7 @@ KNOWN = (
         r"^peak",
         "a capturable step computes its factors as tensors; the CPU runs only the other form",
     ),
+    Known(r"sparse\.mm reduce", r"_sparse_mm_reduce_impl", "CUDA has no such kernel (native_functions.yaml)"),
     Known(r"lstsq", r"driver. other than .gels", "CUDA has no other driver (BatchLinearAlgebra.cpp)"),
 )  # fmt: skip
 

@@ -7,8 +7,11 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+from memlens.simulation.core.sparse import is_sparse, parts_of
 
 # numbers that the CPU wraps in a tensor and CUDA passes as an argument: at most one complex128
 SCALAR_BYTES = 16
@@ -51,14 +54,19 @@ def describe(results: dict[str, Any], device: str) -> dict[str, Description | st
 
 def _of(tensor: Tensor, device: str) -> Description:
     try:
-        storage_bytes = tensor.untyped_storage().nbytes()
-        stride = tuple(tensor.stride())
-    except (NotImplementedError, RuntimeError):  # sparse: it has none of its own
+        storage_bytes = sum(part.untyped_storage().nbytes() for part in storages_of(tensor))
+        stride = tuple(tensor.stride()) if tensor.layout is torch.strided else ()
+    except (NotImplementedError, RuntimeError):  # torch.func's wrappers: they have none of their own
         storage_bytes, stride = 0, ()
     here = "here" if tensor.device.type == device else str(tensor.device)
     return Description(
         tuple(tensor.shape), stride, str(tensor.dtype), here, storage_bytes, tensor.requires_grad
     )
+
+
+def storages_of(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The tensors that hold the bytes: of a sparse one its indices and values."""
+    return parts_of(tensor) if is_sparse(tensor) else (tensor,)
 
 
 def one_line(error: BaseException) -> str:

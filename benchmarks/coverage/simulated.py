@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from benchmarks.coverage.places import Place, Prepare, Run
-from benchmarks.coverage.seen import SCALAR_BYTES, Seen, describe, one_line
+from benchmarks.coverage.seen import SCALAR_BYTES, Seen, describe, one_line, storages_of
 from memlens.errors import MemlensError
 from memlens.model import Alloc, Category, Event, Free
 from memlens.simulation import Simulation
@@ -71,12 +71,16 @@ class _Watch:
         for tensor in pytree.tree_leaves(value):
             if not isinstance(tensor, Tensor) or not tensor.is_meta or tensor.is_nested:
                 continue
-            entry = self.sim.ledger.of(tensor)
-            nbytes = tensor.untyped_storage().nbytes()
-            if entry is None:
-                self.seen.uncounted.append(f"{name}: {nbytes} bytes that the ledger does not hold")
-            elif entry.nbytes != nbytes:
-                self.seen.uncounted.append(f"{name}: {nbytes} bytes, of which the ledger has {entry.nbytes}")
+            for part in storages_of(tensor):
+                self._check_storage(name, part)
+
+    def _check_storage(self, name: str, tensor: Tensor) -> None:
+        entry = self.sim.ledger.of(tensor)
+        nbytes = tensor.untyped_storage().nbytes()
+        if entry is None:
+            self.seen.uncounted.append(f"{name}: {nbytes} bytes that the ledger does not hold")
+        elif entry.nbytes != nbytes:
+            self.seen.uncounted.append(f"{name}: {nbytes} bytes, of which the ledger has {entry.nbytes}")
 
 
 def peak_bytes(events: list[Event]) -> int:

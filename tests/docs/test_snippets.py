@@ -28,6 +28,14 @@ def train():
 """
 
 
+NOTEBOOK = """
+import nbformat
+step = "import torch; torch.nn.Linear(8, 8).cuda()(torch.ones(4, 8).cuda()).sum().backward()"
+cells = [nbformat.v4.new_code_cell(step) for _ in range(4)]
+nbformat.write(nbformat.v4.new_notebook(cells=cells), "train.ipynb")
+"""
+
+
 class Given(NamedTuple):
     """What a snippet takes for granted: names that these lines make, where it runs."""
 
@@ -39,10 +47,12 @@ class Given(NamedTuple):
 # page, and number of the snippet on it
 GIVEN = {
     "docs/commands/advise.md 1": Given("from net import make_model\nmodel = make_model()"),
+    "docs/commands/calibrate.md 1": Given(gpu="T4"),
     "docs/commands/predict.md 1": Given(BATCHES, "T4"),
     "docs/commands/predict.md 2": Given("import memlens\nfrom net import make_model\nmodel = make_model()"),
     "docs/commands/run.md 1": Given(run=True),
     "docs/commands/summary.md 1": Given("from net import make_model\nmodel = make_model()"),
+    "docs/guides/notebook.md 1": Given(NOTEBOOK),
     "docs/guides/track.md 1": Given("from torch import nn\ndef vgg19(): return nn.Conv2d(3, 8, 3)", "T4"),
     "docs/guides/track.md 2": Given("import memlens"),
     "docs/guides/track.md 3": Given("import memlens, torch\nhidden = torch.ones(3)"),

@@ -17,6 +17,7 @@ import torch
 from memlens.allocator import Block, CachingAllocator, DeviceFull, message
 from memlens.devices.oom_observers import device_is_full
 from memlens.model import NOWHERE, Alloc, Category, Event, Free, OutOfMemory, SegmentAlloc, SegmentFree, Site
+from memlens.simulation.core.sparse import is_sparse, parts_of
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
@@ -62,6 +63,8 @@ class Ledger:
         try:
             return self.storages.get(tensor.untyped_storage()._cdata)
         except NotImplementedError:  # torch.func's wrappers and sparse tensors have no storage of their own
+            if is_sparse(tensor):
+                return self.of(parts_of(tensor)[-1])
             wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
             return self.of(torch._C._functorch.get_unwrapped(tensor)) if wrapped else None
 

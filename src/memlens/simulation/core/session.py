@@ -18,6 +18,7 @@ from memlens.simulation.core.known_values import Values
 from memlens.simulation.core.ledger import CUDA, HOST, Ledger
 from memlens.simulation.core.phases import Phases
 from memlens.simulation.core.recorded_streams import RecordedStreams
+from memlens.simulation.core.sparse import is_sparse, parts_of
 from memlens.simulation.core.streams import Streams
 from memlens.simulation.core.tensors_in import tensors_in
 from memlens.units import format_bytes
@@ -131,12 +132,13 @@ class Simulation(Answer):
         """Say what the storages of these tensors are for, and with `owner` whose parameter they serve."""
         with torch._C.DisableTorchFunction():
             for tensor in (tensors,) if isinstance(tensors, Tensor) else tensors:
-                entry = self.ledger.of(tensor) if isinstance(tensor, Tensor) else None
-                if entry is not None and entry.alloc is not None:
-                    entry.alloc.category = category
-                    entry.alloc.site = self.attribution.owned(
-                        tensor if owner is None else owner, entry.alloc.site
-                    )
+                for part in parts_of(tensor) if is_sparse(tensor) else (tensor,):
+                    entry = self.ledger.of(part) if isinstance(part, Tensor) else None
+                    if entry is not None and entry.alloc is not None:
+                        entry.alloc.category = category
+                        entry.alloc.site = self.attribution.owned(
+                            tensor if owner is None else owner, entry.alloc.site
+                        )
 
     def label_module(self, module: nn.Module) -> None:
         """Parameters, buffers and gradients of a module and its children are what they are, and theirs."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memlens.errors import UncountedTensor
+from memlens.simulation.core.sparse import is_sparse, parts_of
 from memlens.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def refuse_uncounted(tensor: Tensor, reader: str, where: str) -> None:
 
     `reader` is the operator or object that uses it, `where` the user's line or empty.
     """
-    nbytes = tensor.untyped_storage().nbytes()
+    parts = parts_of(tensor) if is_sparse(tensor) else (tensor,)
+    nbytes = sum(part.untyped_storage().nbytes() for part in parts)
     if nbytes == 0:
         return
     raise UncountedTensor(

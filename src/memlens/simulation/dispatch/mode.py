@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from memlens.errors import MemlensError, UnsupportedOperator
 from memlens.simulation.core import device_checks
 from memlens.simulation.core.ledger import CUDA, PLAIN
+from memlens.simulation.core.sparse import has_sparse, is_sparse, parts_of
 from memlens.simulation.core.uncounted import refuse_uncounted
 from memlens.simulation.dispatch import autograd_in_place
 from memlens.simulation.dispatch.operators import Kind, Operator, look_up
@@ -67,6 +68,8 @@ class DispatchMode(TorchDispatchMode):
         op = self._operators.get(func)
         if op is None:
             op = self._operators[func] = look_up(func, sim)
+        if op.sparse is not None and has_sparse(args):
+            return self._sparse(func, op, args, kwargs)
         if op.replace is not None and (not op.on_device or sim.is_cuda(args[0])):
             if op.on_device:
                 device_checks.check_arguments(self.ledger, func, args, kwargs)
@@ -110,7 +113,10 @@ class DispatchMode(TorchDispatchMode):
                 return func(*args, **kwargs)
             target = sim.factory_target()
         else:
-            target = self._target(op, metas)
+            try:
+                target = self._target(op, metas)
+            except NotImplementedError:
+                raise _no_sparse(func, sim) from None
             if kwargs.get("device") is not None and sim.target is not None:
                 target = sim.target  # `empty_like(x, device="cuda")`: elsewhere than its argument
             elif target is CUDA and (reals or self.ledger.elsewhere):
@@ -134,6 +140,21 @@ class DispatchMode(TorchDispatchMode):
             out = self._fall_back(func, op, given, error)
         if sim.watch is not None:
             sim.watch(func, args, kwargs, out)
+        return out
+
+    def _sparse(self, func: OpOverload, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator on a sparse tensor: one of the host is torch's own affair."""
+        if not any(isinstance(value, Tensor) and value.is_meta for value in args):
+            return func(*args, **kwargs)
+        for value in args:
+            for part in parts_of(value) if is_sparse(value) else (value,):
+                if isinstance(part, Tensor) and part.is_meta and self.ledger.of(part) is None:
+                    refuse_uncounted(part, op.name, self.sim.site(op.name).where)
+        self.sim.operators += 1
+        assert op.sparse is not None
+        out = op.sparse(op.cuda, args, kwargs)
+        if self.sim.watch is not None:
+            self.sim.watch(func, args, kwargs, out)
         return out
 
     def _check_devices(
@@ -297,6 +318,14 @@ class DispatchMode(TorchDispatchMode):
 
 def _twin(real: Tensor) -> Tensor:
     return torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=META)
+
+
+def _no_sparse(func: OpOverload, sim: Simulation) -> MemlensError:
+    where = sim.site(func._schema.name).where
+    return UnsupportedOperator(
+        f"{func}{f' at {where}' if where else ''}: this operator is not simulated for sparse tensors",
+        hint="to_dense() before it gives an upper bound; indices and values are dense tensors",
+    )
 
 
 def _unsupported(func: OpOverload, sim: Simulation, error: Exception) -> MemlensError:

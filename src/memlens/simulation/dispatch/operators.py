@@ -13,7 +13,7 @@ from memlens.simulation.core.cuda import Cuda
 from memlens.simulation.dispatch.composed import composition
 from memlens.simulation.rules import facts
 from memlens.simulation.rules.dtypes.judges import checks_of
-from memlens.simulation.rules.registry import COMPOSITES, fallback_of, replacement_of, scratch_of
+from memlens.simulation.rules.registry import COMPOSITES, SPARSE, fallback_of, replacement_of, scratch_of
 
 if TYPE_CHECKING:
     from memlens.simulation.core.session import Simulation
@@ -51,6 +51,7 @@ class Operator:
         "on_device",
         "replace",
         "scratch",
+        "sparse",
         "uses_blas",
     )
 
@@ -63,6 +64,7 @@ class Operator:
         self.on_device = rule is not None and rule.on_device
         self.fallback = fallback_of(func)
         self.scratch = scratch_of(func)
+        self.sparse = SPARSE.get(func)  # asked where an argument is a sparse tensor
         self.check = checks_of(func)
         self.composite = func in COMPOSITES or torch._C._dispatch_has_kernel_for_dispatch_key(
             func.name(), _COMPOSITE

@@ -35,6 +35,7 @@ The decorators differ in when the rule runs and what it returns:
 - `@library_operator("bitsandbytes::gemm_4bit")` does the same for an operator of a library that is imported
   later, on the device only: found and bound by name when it is first called.
 - `@fallback("aten::nonzero")` is the same, but asked only when torch's meta kernel has given up.
+- `@sparse("aten::clone")` answers where an argument is a sparse tensor: `core/sparse.py` has its parts.
 - `@composite("aten::dropout", why=...)` replaces an operator that C++ would decompose by device. It runs
   above autograd and is differentiable.
 
@@ -53,7 +54,7 @@ for a composite operator, which arrives as the operators it is made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from torch._ops import OpOverload
@@ -85,6 +86,7 @@ class Scratch(NamedTuple):
 OPERATORS: dict[OpOverload, Replacement] = {}
 SCRATCH: dict[OpOverload, Scratch] = {}
 COMPOSITES: dict[OpOverload, Bound] = {}
+SPARSE: dict[OpOverload, Bound] = {}
 # libraries are imported after the rules, so these are known by name and bound when first called
 LIBRARIES: dict[str, Signature] = {}
 FALLBACKS: dict[str, Signature] = {}
@@ -175,6 +177,23 @@ def composite(*names: str, why: str, optional: bool = False) -> Callable[[F], F]
         return function
 
     return register
+
+
+def sparse(*names: str) -> Callable[[F], F]:
+    """Replace these operators where an argument is a sparse tensor without data."""
+
+    def register(function: F) -> F:
+        signature = Signature(function)
+        _register(SPARSE, _existing(names, False), lambda call: call, signature)
+        return function
+
+    return register
+
+
+def passes_sparse(operators: Iterable[OpOverload]) -> None:
+    """Let torch's own kernels answer for these, which make nothing of their own of a sparse tensor."""
+    for operator in operators:
+        SPARSE[operator] = lambda cuda, args, kwargs, own=operator: own(*args, **kwargs)
 
 
 def replacement_of(func: OpOverload) -> Replacement | None:

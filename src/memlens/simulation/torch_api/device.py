@@ -16,9 +16,10 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as default_device
 
-from memlens.errors import UnsupportedOperator, UsageError
+from memlens.errors import UsageError
 from memlens.simulation.core.ledger import CUDA, HOST, PLAIN
 from memlens.simulation.core.session import REAL_HOST_BYTES
+from memlens.simulation.core.sparse import is_sparse, rebuilt
 from memlens.simulation.core.tensors_in import tensors_in
 from memlens.simulation.torch_api.moved_modules import Moved
 
@@ -37,7 +38,6 @@ H = TypeVar("H", bound=Handler)
 _HANDLERS: dict[Any, Handler] = {}
 # made from data the host already holds: real whatever their size
 _FROM_DATA = {torch.tensor, torch.as_tensor, torch.from_numpy, torch.frombuffer, torch.asarray}
-# their storages cannot be seen, so their bytes would be missing
 _SPARSE = {
     torch.sparse_coo_tensor, torch.sparse_csr_tensor, torch.sparse_csc_tensor, torch.sparse_bsr_tensor,
     torch.sparse_bsc_tensor, torch.sparse_compressed_tensor,
@@ -130,11 +130,11 @@ class DeviceMode(TorchFunctionMode):
     def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A factory: `torch.empty`, `torch.randn`, `torch.tensor`, ..."""
         given = kwargs.get("device")
+        if func in _SPARSE:
+            return self._sparse(func, args, kwargs)
         device = as_device(given) if given is not None else self.default_device()
         check_index(device)
         if device.type == "cuda":
-            if func in _SPARSE:
-                raise not_dense(func.__name__)
             if func in _FROM_DATA:
                 return self._from_data(func, args, kwargs)
             with self.sim.create_on(CUDA):
@@ -158,6 +158,29 @@ class DeviceMode(TorchFunctionMode):
         made = self.move(func(*args, **rest), GPU)
         return made.requires_grad_() if kwargs.get("requires_grad") else made
 
+    def _sparse(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The factory of a sparse tensor, on the device where it says so or where its parts are."""
+        parts = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        on_device = any(self.sim.is_cuda(part) for part in parts)
+        given = kwargs.get("device")
+        device = GPU if given is None and on_device else as_device(given or self.default_device())
+        check_index(device)
+        if device.type != "cuda":
+            return func(*args, **kwargs)
+        rest = {name: value for name, value in kwargs.items() if name not in ("device", "requires_grad")}
+        if on_device:
+            if len(args) + len(rest.keys() & {"size"}) <= (2 if func is torch.sparse_coo_tensor else 3):
+                raise UsageError(
+                    f"{func.__name__} of tensors on the device needs its size: the indices are not computed",
+                    hint="give it size=(rows, columns)",
+                )
+            with self.sim.create_on(CUDA):
+                moved = [self.move(v, GPU) if isinstance(v, Tensor) and not v.is_meta else v for v in args]
+                made = func(*moved, **rest, device=META)
+        else:
+            made = self.move(func(*args, **rest), GPU)
+        return made.requires_grad_() if kwargs.get("requires_grad") else made
+
     def _on_host(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """On the host: real while small, without data when large."""
         pinned = bool(kwargs.pop("pin_memory", False))
@@ -172,13 +195,13 @@ class DeviceMode(TorchFunctionMode):
     def move(self, tensor: Tensor, device: torch.device, **to: Any) -> Tensor:
         """`tensor.to(device)` between the host and the simulated device."""
         check_index(device)
-        if device.type == "cuda" and tensor.layout not in (torch.strided, torch.jagged):
-            raise not_dense(f"a tensor of layout {tensor.layout}")
         to = {name: value for name, value in to.items() if value is not None}
         if is_lazy(tensor):  # a lazy module's: no shape yet, but a device
             place = {"cuda": CUDA, "cpu": HOST}.get(device.type, PLAIN)
             with self.sim.create_on(place):
                 return torch.empty(0, dtype=to.get("dtype", tensor.dtype), device=META)
+        if is_sparse(tensor):
+            return rebuilt(tensor, lambda part: self.move(part, device))
         if device.type == "cuda":
             return self.sim.upload(tensor, **to)
         if device.type == "cpu":
@@ -193,12 +216,6 @@ def as_device(device: Any) -> torch.device:
     if isinstance(device, torch.device):
         return device
     return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-
-
-def not_dense(what: str) -> UnsupportedOperator:
-    return UnsupportedOperator(
-        f"{what} on the device is not simulated", hint="keep sparse tensors on the host, or use dense ones"
-    )
 
 
 def check_index(device: torch.device) -> None:

@@ -5,12 +5,13 @@ Each handler has the parameters of the method that it stands for, after the mode
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from memlens.simulation.core.ledger import PLAIN
+from memlens.simulation.core.sparse import coo, is_sparse
 from memlens.simulation.torch_api import legacy_types
 from memlens.simulation.torch_api.device import CPU, GPU, as_device, check_index, handles
 
@@ -72,6 +73,10 @@ def _new(mode: DeviceMode, func: Function, tensor: Tensor, /, *args: object, dev
     if not tensor.is_meta:
         made: Tensor = func(tensor, *args) if device is None else func(tensor, *args, device=device)
         return made
+    if is_sparse(tensor) and len(args) == 3:  # `grad.new(indices, values, size)` of torch's own optimizers
+        parts: Any = args
+        indices, values, size = parts
+        return coo(tuple(size), indices, values)
     return legacy_types.made(mode, args, tensor.dtype, mode.device_of(tensor))
 
 
