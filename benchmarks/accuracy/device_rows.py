@@ -87,7 +87,9 @@ TIMM = Table(
     "timm_a100", "timm's models on an A100",
     "Training steps of timm's models by batch size on an A100 40GB; the memory of the whole card as nvidia- "
     "smi showed it. Optimizer, precision and image size are not recorded: float32, SGD with momentum and "
-    "the model's own size are assumed.",
+    "the model's own size are assumed. Nor is the version of torch: models with relative positions "
+    "(vit_relpos, beit, coatnet) fit an older one, which kept no copy of a bias of attention for each "
+    "sample; nor that of cuDNN, which now and then took gigabytes for a grouped or a large convolution.",
     timm_jobs, timm_prediction, ("timm",), timm_model, step_mib=SMI_STEP_MIB,
 )  # fmt: skip
 

@@ -101,7 +101,9 @@ def render(parts: list[Content], reading: tuple[str, float] | None, more: str = 
         lines += [
             "",
             f"`with one reading`: the row {reading[0]} is taken as a reading of the machine, whose context "
-            f"is then {reading[1]:,.0f} MiB; it is not compared itself.",
+            f"is then {reading[1]:,.0f} MiB, as `memlens calibrate --shows` takes it; it is not compared "
+            "itself. The interval is that of what is reserved, and what the reading and the kernels of other "
+            "programs may differ by.",
         ]
     for part in parts:
         lines += ["", *section(part)]
