@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import memlens  # noqa: E402
+from memlens.model import Alloc  # noqa: E402
 
 pytestmark = pytest.mark.torch
 MIB = 1 << 20
@@ -48,3 +49,14 @@ def test_a_view_made_in_place_is_made_each_time() -> None:
             assert x.transpose_(1, 2).shape == (1, 5, 3)
             assert x.squeeze_(0).shape == (5, 3)
             assert x.unsqueeze_(1).shape == (5, 1, 3)
+
+
+def test_isclose_combines_its_masks_in_place() -> None:
+    """Of 1,000 floats: the equal ones, the allowed and the actual errors, and two masks more at most."""
+    a, b = torch.ones(1000), torch.ones(1000)
+    with memlens.simulate("T4") as sim:
+        near = torch.isclose(a.cuda(), b.cuda(), equal_nan=True)
+        assert (near.shape, near.dtype) == ((1000,), torch.bool)
+        made = [event.requested for event in sim.trace.events if isinstance(event, Alloc)][2:]
+    assert made.count(4000) == 6  # allowed and actual errors, and those of a sum, a difference and isfinite
+    assert made[:3] == [1000] * 3  # equal, and two of not-a-number: combined in place
