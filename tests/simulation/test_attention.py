@@ -252,7 +252,7 @@ def test_cudnn_states_its_workspace_as_a_guess() -> None:
     assert cost.kept == OUT + ROWS + 2 * 512
     assert cost.backward_peak == 3 * OUT + 2 * OUT + ROWS
     (assumption,) = [a for a in cost.trace.assumptions if "cuDNN" in a.what]
-    assert (assumption.low_bytes, assumption.high_bytes) == (-2 * OUT - ROWS, 2 * OUT + ROWS)
+    assert assumption.allocated_range == (-2 * OUT - ROWS, 2 * OUT + ROWS)
 
 
 def test_math_computes_halves_in_float32() -> None:

@@ -66,8 +66,19 @@ def test_the_reserve_is_stated_as_an_assumption() -> None:
         layer = torch.nn.LSTM(256, 512).cuda()
         layer(torch.empty(64, 32, 256, device="cuda"))
     (told,) = sim.trace.assumptions
-    assert "test_rnn.py" in told.what
+    assert "1 recurrent calls" in told.what
+    assert told.allocated_range == (-8 * MIB, 24 * MIB)
     assert (told.low_bytes, told.high_bytes) == (-8 * MIB, 24 * MIB)
+
+
+def test_the_reserves_of_all_layers_are_uncertain() -> None:
+    """Three layers of one size, called on one line: three times the range of one."""
+    with memlens.simulate(gpu="A100 40GB") as sim:
+        x = torch.empty(64, 32, 512, device="cuda")
+        for layer in [torch.nn.LSTM(512, 512).cuda() for _ in range(3)]:
+            x = layer(x)[0]
+    (told,) = sim.trace.assumptions
+    assert told.allocated_range[1] == 3 * 24 * MIB
 
 
 def test_weights_move_into_one_buffer() -> None:

@@ -1,7 +1,7 @@
-"""Scratch memory that a library chooses: what is expected, and how far the peak moves if it chose otherwise.
+"""Sizes that a library chooses: what is expected, and how far the peak moves if it chose otherwise.
 
 Many calls become one assumption, written when the simulation ends. Its range comes from replaying every
-allocation with the workspaces at their lowest, at their highest, and in between (`allocator/what_if.py`).
+allocation with these sizes at their lowest, at their highest, and in between (`allocator/what_if.py`).
 """
 
 from __future__ import annotations
@@ -55,11 +55,21 @@ def take(
     number = len(sim.events)
     free_workspace = call.hold(expected_bytes, Category.WORKSPACE)
     if high_bytes:
-        calls: Calls | None = sim.notes.get(library)
-        if calls is None:
-            calls = sim.notes[library] = Calls(sim, say)
-            sim.at_end.append(calls.settle)
         key = sim.ledger.last_id if expected_bytes else 0
-        calls.sizes.append(Uncertain(number, key, low_bytes, high_bytes, kind))
+        _note(sim, library, Uncertain(number, key, low_bytes, high_bytes, kind), say)
     free_workspace()
     free_copy()
+
+
+def keep(cuda: Cuda, library: str, bounds: tuple[int, int], say: Say) -> None:
+    """The allocation that was made last stays, and has a size that a library chooses: within these bounds."""
+    sim = cuda.sim
+    _note(sim, library, Uncertain(len(sim.events), sim.ledger.last_id, *bounds), say)
+
+
+def _note(sim: Simulation, library: str, size: Uncertain, say: Say) -> None:
+    calls: Calls | None = sim.notes.get(library)
+    if calls is None:
+        calls = sim.notes[library] = Calls(sim, say)
+        sim.at_end.append(calls.settle)
+    calls.sizes.append(size)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memlens.model import Category
 from memlens.simulation.rules.common import HALVES, Sizes, nbytes, round_up
 from memlens.simulation.rules.registry import operator, scratch
+from memlens.simulation.rules.uncertain_workspace import take
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -150,17 +150,18 @@ def workspace_bytes(query: Tensor, key: Tensor, value: Tensor) -> int:
 @scratch(
     "aten::_scaled_dot_product_cudnn_attention_backward",
     why="cuDNN sums dq in float32 and needs a float per row",
-    category=Category.WORKSPACE,
 )
 def cudnn_backward(cuda: Cuda, query: Tensor) -> int:
     size = query.numel() * FLOAT_BYTES + query.shape[:-1].numel() * FLOAT_BYTES
-    cuda.assume(
-        "cuDNN's attention backward takes one float32 copy of the query's gradient as workspace",
+    take(cuda, "cudnn attention", cuda.operator, (0, size, 2 * size), _say_cudnn)
+    return 0
+
+
+def _say_cudnn(calls: int) -> tuple[str, str]:
+    return (
+        f"cuDNN's attention takes one float32 copy of the query's gradient in {calls:,} backward calls",
         "the size is the library's choice, made on the card; only what its algorithm needs is counted",
-        -size,
-        size,
     )
-    return size
 
 
 # math ---------------------------------------------------------------------------------------------------

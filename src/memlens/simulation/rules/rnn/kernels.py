@@ -25,6 +25,7 @@ from memlens.model import Category
 from memlens.simulation.core.cuda import Cuda
 from memlens.simulation.rules.common import copy_unless_contiguous, nbytes
 from memlens.simulation.rules.registry import operator
+from memlens.simulation.rules.uncertain_workspace import keep
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +36,20 @@ GATES = {0: 1, 1: 1, 2: 4, 3: 3}  # by cudnnRNNMode_t: relu, tanh, lstm, gru
 KEPT = {0: 1, 1: 1, 2: 6, 3: 5}
 _STATE_BYTES = 16  # Philox state per resident thread, in cudnnDropoutGetStatesSize; a guess, at most 3x
 _THREADS = 2048
+
+
+def _say_reserve(calls: int) -> tuple[str, str]:
+    return (
+        f"cuDNN keeps gates, cells and outputs of every step of {calls:,} recurrent calls",
+        "the library decides the size on the card; at least the gates, at most twice as much",
+    )
+
+
+def _say_dropout(calls: int) -> tuple[str, str]:
+    return (
+        "cuDNN's dropout between recurrent layers keeps a generator per resident thread",
+        "the library decides the size on the card",
+    )
 
 
 def in_one_buffer(params: list[Tensor]) -> Tensor | None:
@@ -68,12 +83,7 @@ def keep_dropout_state(cuda: Cuda) -> None:
         return
     size = notes["cudnn dropout state"] = cuda.gpu.multiprocessors * _THREADS * _STATE_BYTES
     Cuda(cuda.sim, "_cudnn_init_dropout_state").hold(size, Category.WORKSPACE)
-    cuda.assume(
-        "cuDNN's dropout between recurrent layers keeps a generator per resident thread",
-        "the library decides the size on the card",
-        -size,
-        2 * size,
-    )
+    keep(cuda, "cudnn dropout", (0, 3 * size), _say_dropout)
 
 
 @operator("aten::_cudnn_rnn_flatten_weight")
@@ -120,14 +130,9 @@ def cudnn_rnn(
     unit = _unit_bytes(x, hidden_size, directions)
     kept = unit * num_layers * KEPT[mode] if train else 0
     reserve = cuda.new((kept,), torch.uint8)
+    if kept:
+        keep(cuda, "cudnn rnn", (unit * num_layers * GATES[mode], 2 * kept), _say_reserve)
     cuda.scratch(copy_unless_contiguous(x), unit * GATES[mode], category=Category.WORKSPACE)
-    if train:
-        cuda.assume(
-            f"cuDNN keeps gates, cells and outputs of every step ({cuda.site.where or 'a recurrent layer'})",
-            "the library decides the size on the card; at least the gates, at most twice as much",
-            min(unit * num_layers * GATES[mode] - kept, 0),
-            kept,
-        )
     return out.transpose(0, 1) if turned else out, hy, cy, reserve, weight_buf
 
 
