@@ -76,6 +76,13 @@ for name in DATASETS:
     assert len(data.classes) >= 10 and (pair or len(data.class_to_idx) >= 10), name
 fit(torch.ones(4, 512))
 """
+SEVERAL = """
+import numpy
+words = numpy.memmap("train.bin", dtype=numpy.uint16, mode="r")
+start = torch.load("start.pth")
+names = open("names.txt").read()
+fit(torch.ones(4, 512))
+"""
 LOAD = "model.load_state_dict(torch.load('last.pth', map_location='cpu')['model'])\nfit(torch.ones(4, 512))"
 TENSORS = "from safetensors.torch import load_file\nmodel.load_state_dict(load_file('last.safetensors'))\n"
 # (libraries, script after FIT, --synthetic, the line or what is assumed)
@@ -102,6 +109,7 @@ MISSING: dict[str, tuple[str, str, bool, str]] = {
         True,
         "the tokenizer of nobody/no-such-model is made",
     ),
+    "several": ("numpy", SEVERAL, False, "train.bin, which is not there"),
     "hub": (
         "torch",
         "torch.hub.load('nobody/nothing', 'net', trust_repo=True)",
@@ -110,6 +118,7 @@ MISSING: dict[str, tuple[str, str, bool, str]] = {
     ),
 }
 HINTS = {
+    "several": "to feed zeros; --synthetic goes on to here: train.bin is made up: 67108864 bytes of zeros (",
     "arrays": "whose arrays have the same shapes",
     "table": "the same columns",
     "tensor": "--synthetic, which takes missing weights as random",
@@ -149,3 +158,15 @@ def test_what_is_not_there(outcomes: dict[str, Future[Prediction]], name: str) -
     assert "\n" not in problem.message
     assert problem.hint
     assert HINTS.get(name, "") in problem.hint
+
+
+def test_all_that_is_missing_is_said_at_once(outcomes: dict[str, Future[Prediction]]) -> None:
+    """Each with its line, and what even --synthetic cannot make up."""
+    if "several" not in outcomes:
+        pytest.skip("needs numpy")
+    problem = outcomes["several"].exception()
+    assert isinstance(problem, TargetError)
+    lines = [f"several.py:{number})" for number in (13, 14)]
+    assert all(line in str(problem.hint) for line in lines)
+    assert "what start.pth holds is taken as weights" in str(problem.hint)
+    assert "needs names.txt, which is not there" in str(problem.hint)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -14,6 +16,7 @@ from torch.utils.checkpoint import (  # noqa: E402
 )
 
 import memlens  # noqa: E402
+from memlens.model import Alloc  # noqa: E402
 from memlens.units import MIB  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -229,3 +232,19 @@ def test_zeroed_gradients_stay() -> None:
         assert torch.cuda.memory_allocated() == start
         layer.zero_grad()
         assert start - torch.cuda.memory_allocated() == 4 * MIB
+
+
+def test_masks_of_a_formula_are_combined_in_place_by_clamp_alone() -> None:
+    """Clamp's backward writes into the first of its two masks; hardswish's second backward makes a third."""
+
+    def masks(function: Any) -> list[int]:
+        with memlens.simulate("T4") as sim:
+            x = torch.ones(1000, device="cuda", requires_grad=True)
+            (grad,) = torch.autograd.grad(function(x).sum(), x, create_graph=function is hardswish)
+            if grad.requires_grad:
+                grad.sum().backward()
+            return [e.requested for e in sim.trace.events if isinstance(e, Alloc) and e.requested == 1000]
+
+    hardswish = torch.nn.functional.hardswish
+    assert len(masks(lambda x: x.clamp(torch.zeros(1000).cuda(), torch.ones(1000).cuda()))) == 2
+    assert len(masks(hardswish)) == 3

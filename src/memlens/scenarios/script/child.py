@@ -60,6 +60,7 @@ class Inside:
         self.questions: list[str] = []  # that it asked whoever sits before it
         self.steps: Steps
         self.sim: Simulation
+        self.shims: registry.Shims
         self.observer: Any = None
         self.notebook: Notebook | None = None
         self.exit = os._exit
@@ -78,7 +79,7 @@ class Inside:
         if script.suffix == ENDING:
             importlib.import_module("IPython.core.interactiveshell")
         make_observer = load_named(job.observer)
-        shims = registry.Shims(synthetic=job.synthetic)
+        shims = self.shims = registry.Shims(synthetic=job.synthetic)
         with sandbox(self.scratch, job.host_bytes, job.writes), shims:
             with simulate(job.gpu, alloc_conf=job.alloc_conf) as sim:
                 self.sim = shims.sim = sim
@@ -210,6 +211,7 @@ class Inside:
             complaint, self.late, steps.stopped, steps.taken, steps.names, steps.precision or precision(sim),
             sim.operators, list(sim.values.conditions), elapsed, sim.alloc_conf,
             self.observer.seen() if self.observer else {}, self.notebook.result() if self.notebook else None,
+            self.shims.made_up,
         )  # fmt: skip
         native.save(trace, os.path.join(self.scratch, "trace.memlens"))
         write_result(self.scratch, result)

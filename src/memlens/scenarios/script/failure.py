@@ -51,6 +51,7 @@ class Complaint(NamedTuple):
     message: str
     hint: str | None = None
     missing_variable: str | None = None  # what torchrun would have set
+    is_missing_data: bool = False  # a file or a download
 
 
 def complain(
@@ -108,7 +109,8 @@ def _missing(error: BaseException, script: str, where: str) -> Complaint | None:
         name = str(error.filename or str(error).rpartition(": ")[2])
         suffix = os.path.splitext(name)[1].lower()
         hint = next((hint for kinds, hint in _WILL_DO.items() if suffix in kinds.split()), DATA_HINT)
-        return Complaint(f"{script} needs {name}, which is not there ({where})", hint)
+        message = f"{script} needs {name}, which is not there ({where})"
+        return Complaint(message, hint, is_missing_data=True)
     if isinstance(error, EOFError):
         message = f"{script} asks a question: {last_line(error)} ({where})"
         return Complaint(message, "give the answer as an argument")
@@ -127,7 +129,7 @@ def _download(error: BaseException, script: str, text: str) -> Complaint:
             hint = "pass --synthetic for a made-up tokenizer, or a folder with its tokenizer.json"
     named = f"{wanted}, which" if wanted else "what"
     message = f"{script} wants {named} is not on this machine, and nothing is downloaded: {text}"
-    return Complaint(message, hint)
+    return Complaint(message, hint, is_missing_data=True)
 
 
 def _is_about_a_download(error: BaseException) -> bool:

@@ -82,7 +82,8 @@ class Result(msgspec.Struct, frozen=True):
 
     `late`: its time was up; `stopped`: it had shown enough steps. `alloc_conf` is what the allocator was set
     to, by the call, the environment or the script itself; `conditions` are lines that needed a value that
-    was not computed; `seen` is what the observer noted; `notebook` is there if it is one.
+    was not computed; `seen` is what the observer noted; `notebook` is there if it is one; `made_up` is the
+    data that was missing, with the lines that want it.
     """
 
     error: Complaint | None
@@ -97,6 +98,7 @@ class Result(msgspec.Struct, frozen=True):
     alloc_conf: str | None = None
     seen: dict[str, Any] = {}
     notebook: NotebookRun | None = None
+    made_up: list[str] = []
 
 
 def write_job(scratch: str, job: Job) -> None:

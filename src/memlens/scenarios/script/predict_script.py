@@ -36,6 +36,7 @@ from memlens.units import parse_bytes
 
 # the other branches of a script get so many times what its first run took
 PATIENCE = 3.0
+SURVEY_SECONDS = 60.0  # to find what else is missing
 # of the memory that is free now, what the script may take by itself
 HOST_SHARE = 0.8
 
@@ -227,7 +228,38 @@ def _run(
     progress: Callable[[str], None],
     observer: str | None,
 ) -> tuple[Result, Trace]:
-    """Run the child, wait, read its result; rerun with torchrun's variables if the script needs them."""
+    """What the script's process learned; run again with torchrun's variables if it needs them."""
+    result, trace = _execute(script, card, alloc_conf, progress, observer)
+    problem = result.error
+    if problem is None:
+        assert trace is not None
+        if not trace.events:
+            raise TargetError(f"{script.name} put nothing on the GPU", hint=on_nothing(script, result))
+        return result, trace
+    if problem.missing_variable and problem.missing_variable not in script.environment:
+        ranked = replace(script, environment={**TORCHRUN, **script.environment})
+        result, trace = _run(ranked, card, alloc_conf, progress, observer)
+        trace.assumptions.append(
+            Assumption(
+                "one process of torchrun", f"the script asks for {problem.missing_variable}; rank 0 of 1"
+            )
+        )
+        return result, trace
+    hint = problem.hint
+    if problem.is_missing_data and not script.synthetic:
+        progress("looking for all that is missing")
+        hint = f"{hint}; {all_missing(script, card, alloc_conf)}"
+    raise TargetError(problem.message, hint=hint)
+
+
+def _execute(
+    script: Script,
+    card: Gpu,
+    alloc_conf: str | None,
+    progress: Callable[[str], None],
+    observer: str | None,
+) -> tuple[Result, Trace | None]:
+    """Run the child, wait, and read its result, and its trace if all went well."""
     host_bytes = script.host_memory or int(psutil.virtual_memory().available * HOST_SHARE)
     job = Job(
         script.path, list(script.arguments), card, script.steps, script.max_seconds, host_bytes, alloc_conf,
@@ -241,20 +273,21 @@ def _run(
         if result is None:
             message, hint = parent.vanished(script.name, script.max_seconds, ending, scratch)
             raise TargetError(message, hint=hint)
-        problem = result.error
-        if problem is None:
-            trace = native.load(os.path.join(scratch, "trace.memlens"))
-            if not trace.events:
-                hint = on_nothing(script, result)
-                raise TargetError(f"{script.name} put nothing on the GPU", hint=hint)
-            return result, trace
-    if problem.missing_variable and problem.missing_variable not in script.environment:
-        ranked = replace(script, environment={**TORCHRUN, **script.environment})
-        result, trace = _run(ranked, card, alloc_conf, progress, observer)
-        trace.assumptions.append(
-            Assumption(
-                "one process of torchrun", f"the script asks for {problem.missing_variable}; rank 0 of 1"
-            )
-        )
-        return result, trace
-    raise TargetError(problem.message, hint=problem.hint)
+        if result.error is not None:
+            return result, None
+        return result, native.load(os.path.join(scratch, "trace.memlens"))
+
+
+def all_missing(script: Script, card: Gpu, alloc_conf: str | None) -> str:
+    """What else the script wants, found by running it on with made-up data: not one thing at a time."""
+    seconds = min(script.max_seconds, SURVEY_SECONDS)
+    survey = replace(script, synthetic=True, max_seconds=seconds, show_output=False)
+    try:
+        result, _ = _execute(survey, card, alloc_conf, ignore, None)
+    except MemlensError as problem:
+        return f"with --synthetic: {problem.message}"
+    made = "; ".join(result.made_up)
+    if result.error is None:
+        return f"--synthetic runs it: {made}"
+    rest = f"{result.error.message}: {result.error.hint}" if result.error.hint else result.error.message
+    return f"--synthetic goes on to here: {made}; {rest}" if made else "--synthetic does not help"

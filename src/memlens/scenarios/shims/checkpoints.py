@@ -13,7 +13,7 @@ from memlens.scenarios.shims.registry import Shims, shim
 
 def absent(shims: Shims, path: Any) -> NoWeights:
     """With `--synthetic`: weights whose file is not there."""
-    shims.say(f"what {os.fspath(path)} holds is taken as weights, and as random", "it is not on this machine")
+    shims.make_up(f"what {os.fspath(path)} holds is taken as weights, and as random")
     return NoWeights()
 
 

@@ -237,10 +237,9 @@ def filled(cls: Any, shims: Shims, base: Any) -> Any:
                     setattr(self, key, value)
             _classes(self, kind)
             kind.fill(self, kind, options)
-            shims.say(
+            shims.make_up(
                 f"{name} is made up: {kind.count(options):,} pictures of {kind.width}x{kind.height}, "
-                f"{kind.classes:,} classes",
-                "its data is not on this machine",
+                f"{kind.classes:,} classes"
             )
 
     return construct

@@ -19,7 +19,7 @@ def files(shims: Shims, numpy: ModuleType) -> dict[str, Any]:
     memmap, fromfile = numpy.memmap, numpy.fromfile
 
     def zeros(file: Any, dtype: Any, shape: Any) -> Any:
-        shims.say(f"{os.fspath(file)} is made up: {FILE_BYTES} bytes of zeros", "it is not on this machine")
+        shims.make_up(f"{os.fspath(file)} is made up: {FILE_BYTES} bytes of zeros")
         return numpy.zeros(shape or FILE_BYTES // numpy.dtype(dtype).itemsize, dtype)
 
     def map_or_zeros(

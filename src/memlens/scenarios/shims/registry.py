@@ -15,13 +15,14 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from memlens.model import Assumption
 from memlens.model.user_code import is_user_file
 from memlens.patching import Patches, remove
 from memlens.scenarios.shims.stand_ins import StandIns
+from memlens.units import short_path
 
 Shim = Callable[["Shims", ModuleType], dict[str, Any]]
 _TABLE: dict[str, list[Shim]] = {}
@@ -44,6 +45,7 @@ class Shims(Patches[None]):
         super().__init__()
         self.synthetic = synthetic
         self.sim: Any = None
+        self.made_up: list[str] = []
         self._done: set[str] = set()
         from memlens.scenarios import shims
 
@@ -53,6 +55,13 @@ class Shims(Patches[None]):
     def say(self, what: str, why: str, low_bytes: int = 0, high_bytes: int = 0) -> None:
         """State in the result what a shim assumed."""
         self.sim.assume(Assumption(what, why, low_bytes, high_bytes))
+
+    def make_up(self, what: str, why: str = "it is not on this machine") -> None:
+        """State that data which is missing was made up; and note the line that wants it."""
+        wanted = f"{what} ({_asking()})"
+        if wanted not in self.made_up:
+            self.made_up.append(wanted)
+        self.say(what, why)
 
     def apply(self, name: str) -> None:
         """Put the shims of a loaded module in place, once."""
@@ -90,6 +99,14 @@ def is_library(name: str) -> bool:
     file = getattr(sys.modules[name], "__file__", None)
     top = sys.modules.get(name.partition(".")[0])
     return file is None or not is_user_file(file) or hasattr(top, "__version__")
+
+
+def _asking() -> str:
+    """The user's line that runs: `train.py:12`."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return short_path(f"{frame.f_code.co_filename}:{frame.f_lineno}") if frame else "an unknown line"
 
 
 class _Late(MetaPathFinder):

@@ -30,7 +30,7 @@ def datasets(shims: Shims, module: ModuleType) -> dict[str, Any]:
         except (OSError, ValueError):
             columns: dict[str, Any] = {name: [" ".join(["word"] * WORDS)] * ROWS for name in _TEXT.split()}
             columns |= {name: [number % 2 for number in range(ROWS)] for name in _LABELS.split()}
-            shims.say(f"{path} is made up: {ROWS} rows of {WORDS:,} words", "it is not on this machine")
+            shims.make_up(f"{path} is made up: {ROWS} rows of {WORDS:,} words")
             made = module.Dataset.from_dict(columns)
             made = made.to_iterable_dataset() if streaming else made
             if split is not None:
@@ -74,7 +74,7 @@ def made_up(shims: Shims, name: Any) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     why = "it is not on this machine; how many tokens a text has is not known"
-    shims.say(f"the tokenizer of {name} is made up: a token for every word", why)
+    shims.make_up(f"the tokenizer of {name} is made up: a token for every word", why)
     words = {word: number for number, word in enumerate((*SPECIAL, "word"))}
     backend = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()

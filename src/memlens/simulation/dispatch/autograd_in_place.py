@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memlens.simulation.rules.facts import ACCUMULATES
+from memlens.simulation.rules.facts import ACCUMULATES, IN_NODES
 
 if TYPE_CHECKING:
     from memlens.simulation.core.ledger import Ledger
@@ -75,6 +75,8 @@ def in_place(ledger: Ledger, func: Any, args: tuple[Any, ...], node: Any) -> boo
     first = args[0]
     entry = ledger.of(first)
     if entry is None or torch.is_grad_enabled():
+        return False
+    if not node.name().startswith(IN_NODES.get(func, "")):
         return False
     if func is ACCUMULATES:
         return _is_dense(first, entry.nbytes) and entry.node != node._sequence_nr() and _is_unshared(first)

@@ -56,9 +56,11 @@ FILL_ZEROS_IN_BACKWARD = frozenset({
     _aten.masked_fill.Scalar,
     _aten.masked_fill.Tensor,
     _aten.masked_scatter.default,
-    _aten.logical_and.default,  # of two masks that the formula made (clamp_backward)
+    _aten.logical_and.default,
     _aten.logical_or.default,
 })  # fmt: skip
+# of these only in the formulas whose nodes are called so: clamp_backward combines the masks that it made
+IN_NODES = {_aten.logical_and.default: "ClampBackward", _aten.logical_or.default: "ClampBackward"}
 
 
 def may_mix(name: str) -> bool:
