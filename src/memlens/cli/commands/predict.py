@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from memlens.cli.next_step import after_prediction
 from memlens.cli.options import SCRIPT_OPTIONS, shared, with_unit
 from memlens.cli.output import check_output, print_page
 from memlens.cli.target import TargetCommand, target_of
@@ -94,6 +95,8 @@ def command(
     check_output(output, force, ENDINGS)
     prediction = predicted(ctx, words, module, options)
     write(prediction, as_json, output)
+    if output is None and not as_json and (step := after_prediction(ctx, prediction)):
+        click.echo(step)
     return 1 if prediction.fits is False else 0
 
 
