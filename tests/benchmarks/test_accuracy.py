@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks.accuracy import measure, programs, reading  # noqa: E402
-from benchmarks.accuracy.device_rows import flat_series  # noqa: E402
+from benchmarks.accuracy.device_rows import flat_series, impossible_series  # noqa: E402
 from benchmarks.accuracy.errors import Point, sum_up  # noqa: E402
 from benchmarks.accuracy.job import Job, Predicted, Table  # noqa: E402
 from benchmarks.accuracy.measure import NOT_WRITTEN, why_excluded  # noqa: E402
@@ -89,6 +89,15 @@ def test_a_series_that_does_not_grow_is_left_out() -> None:
         for n, mib in enumerate(series)
     ]
     assert flat_series(rows[::-1]) == {"flat"}
+
+
+def test_series_that_take_less_than_their_tensors_did_not_run() -> None:
+    """One figure below what fake tensors take leaves out all batches of the model."""
+    rows = [
+        {"model": name, "device_used_peak_mib": measured, "rival_faketensor_peak_mib": fake}
+        for name, measured, fake in (("a", "2000", "400.5"), ("b", "3000", "900"), ("b", "3100", "3100.5"))
+    ]
+    assert impossible_series(rows) == {"b"}
 
 
 def test_one_reading_gives_the_machines_context() -> None:
