@@ -205,6 +205,27 @@ def test_nothing_is_found_for_what_cannot_fit() -> None:
     assert not any(item.fits for item in found.advice)
 
 
+@pytest.mark.parametrize("memory", ["600MiB", "4GiB"])
+@pytest.mark.parametrize("width", [16, 48])
+def test_the_largest_batch_and_predict_agree(memory: str, width: int) -> None:
+    """What is found fits by `predict` as well; the certain batch fits even at the worst."""
+    pooled = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 4)]
+    model = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), *pooled)
+    call: dict[str, Any] = {"inputs": "3x48x48", "memory": memory, "gpu": "T4"}
+    found = largest_batch(model, **call).largest_batch
+    assert found is not None
+
+    def asked(size: int) -> memlens.Prediction:
+        return memlens.predict(model, batch_size=size, **call)
+
+    assert asked(found.batch_size).fits
+    if found.certain_batch_size:
+        sure = asked(found.certain_batch_size)
+        assert sure.fits
+        assert not sure.may_not_fit
+    assert asked(found.batch_size).may_not_fit == (found.certain_batch_size < found.batch_size)
+
+
 def test_the_largest_batch_is_the_largest() -> None:
     """It fits with the margin, one sample more does not; both as `predict` says on a card so much smaller."""
     model, memory, margin = Tokens(layers=2), 700 * MIB, 50 * MIB

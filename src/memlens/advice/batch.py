@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from memlens.advice.change import Change
-from memlens.advice.evaluator import Evaluator, Outcome
+from memlens.advice.evaluator import Evaluator, Outcome, as_outcome
 from memlens.advice.facts import TargetFacts
 from memlens.advice.result import LargestBatch
 from memlens.scenarios.scenario import Scenario
@@ -66,10 +66,21 @@ def largest(evaluator: Evaluator[Any], memory_bytes: int, margin_bytes: int) -> 
 
     def fits_at(size: int) -> tuple[bool, int | None]:
         predicted = evaluator.predict(evaluator.with_batch(size), f"batch {size}")
-        known[size] = Outcome(predicted.peak.process_bytes, 0, predicted.fits)
+        known[size] = as_outcome(predicted)
         return bool(predicted.fits), predicted.peak.process_bytes
 
+    def fits_at_worst(size: int) -> tuple[bool, int | None]:
+        if size not in known:
+            fits_at(size)
+        worst = known[size].high_process_bytes
+        return worst <= memory_bytes + margin_bytes, worst
+
     size, capped = search(fits_at, memory_bytes, first=evaluator.first_batch)
+    certain = size
+    if size and not fits_at_worst(size)[0]:
+        certain, _ = search(
+            fits_at_worst, memory_bytes + margin_bytes, most=size - 1, first=max(size // 2, 1)
+        )
     after = known.get(size + 1)
     return LargestBatch(
         size,
@@ -77,6 +88,7 @@ def largest(evaluator: Evaluator[Any], memory_bytes: int, margin_bytes: int) -> 
         margin_bytes,
         after.process_bytes if after else None,
         capped,
+        certain,
     )
 
 

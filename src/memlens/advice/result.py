@@ -47,7 +47,8 @@ class LargestBatch:
     """The largest batch that fits with `margin_bytes` to spare; 0 where not even one sample does.
 
     `next_process_bytes` is what one sample more would need, with the same margin too much. Where `capped` is
-    true the search stopped at `batch_size`, which still fits.
+    true the search stopped at `batch_size`, which still fits. `certain_batch_size` fits the card even where
+    all that is assumed is at its worst; it is the same where that is no question.
     """
 
     batch_size: int
@@ -55,6 +56,7 @@ class LargestBatch:
     margin_bytes: int
     next_process_bytes: int | None
     capped: bool = False
+    certain_batch_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,9 +145,14 @@ def batch_headline(advice: Advice, largest: LargestBatch) -> Text:
         text += Text(f"{grows}, what PyTorch keeps cached included", style="dim")
     else:
         text += Text(f": it needs {needs}, and {margin} stay free")
+    if largest.certain_batch_size < largest.batch_size:
+        worst, certain = format_bytes(advice.base.peak.high_process_bytes), largest.certain_batch_size
+        sure = f"{certain:,} fits even then" if certain else "even one sample may not fit"
+        text += Text(f"\n  at worst it needs {worst}, and does not fit; {sure}", style="yellow")
     if largest.capped:
         text += Text("\n  the search ended there, with room for more", style="dim")
     elif largest.next_process_bytes is not None:
         more = format_bytes(largest.next_process_bytes)
-        text += Text(f"\n  {largest.batch_size + 1:,} would need {more}", style="dim")
+        free = f"with {margin} kept free " if largest.margin_bytes else ""
+        text += Text(f"\n  {free}{largest.batch_size + 1:,} would need {more}", style="dim")
     return text
