@@ -58,6 +58,12 @@ def lacks(job: Job, have: dict[str, Result], is_asked: bool) -> bool:
     return is_asked and TABLES[job.table].model is not None and not have[job.key].rivals
 
 
+def compared(jobs: list[Job], have: dict[str, Result]) -> list[Result]:
+    """The results of jobs that are not left out; a store may hold others from before they were."""
+    left_out = {job.key for job in jobs if job.left_out}
+    return [result for key, result in have.items() if key not in left_out]
+
+
 def write(output: Path, parts: list[Content], reading: tuple[str, float] | None, code: str) -> None:
     """The page, its JSON beside it, and a picture of each table."""
     output.write_text(render(parts, reading, taken.section(taken.results())))
@@ -88,7 +94,7 @@ def main() -> None:
                 batch, store, options.workers, rivals=is_asked, code=code, most_seconds=options.seconds
             ):
                 pass
-    results: dict[str, list[Result]] = {name: list(store.load(name, known).values()) for name in every}
+    results = {name: compared(jobs, store.load(name, known)) for name, jobs in every.items()}
     reading = add_reading(results)
     write(options.output, [content(TABLES[n], jobs, results[n]) for n, jobs in every.items()], reading, code)
 
