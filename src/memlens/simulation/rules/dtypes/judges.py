@@ -40,14 +40,16 @@ BOOL = frozenset({torch.bool})
 CHECKS: dict[str, list[tuple[tuple[str, ...], Judge]]] = {}
 
 
-def check(operators: str, arguments: str) -> Callable[[Judge], Judge]:
+def check(operators: str, arguments: str, *, optional: str = "") -> Callable[[Judge], Judge]:
     """Register a judge of these arguments of these operators. A name that torch lacks is refused.
+
+    `optional` operators are not in every supported torch.
 
     `-out_dtype` leaves out the overloads that have this argument.
     """
 
     def register(judge: Judge) -> Judge:
-        for name in operator_names(operators):
+        for name in operator_names(operators, optional=optional):
             CHECKS.setdefault(name, []).append((tuple(arguments.split()), judge))
         return judge
 

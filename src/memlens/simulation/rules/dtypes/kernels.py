@@ -126,7 +126,7 @@ _kernels(
     WIDE_FLOATS | COMPLEX,
     "self",
     """
-    linalg_cholesky_ex cholesky: cholesky_cuda
+    linalg_cholesky_ex: cholesky_cuda
     cholesky_inverse: cholesky_cuda_potrs
     linalg_eig: linalg_eig_cuda
     linalg_ldl_factor_ex: ldl_factor_cusolver
@@ -134,6 +134,7 @@ _kernels(
     linalg_solve_triangular: triangular_solve_cublas
 """,
 )
+check("", "self", optional="cholesky")(implemented(WIDE_FLOATS | COMPLEX, "cholesky_cuda"))  # until 2.13
 _kernels(
     WIDE_FLOATS | COMPLEX,
     "A",
