@@ -168,7 +168,7 @@ def is_sample(value: Any, timestamps: bool, multiprocess: bool) -> bool:
 @pytest.mark.parametrize("kind", ["function", "this process", "popen"])
 def test_every_combination_of_flags_has_its_shape(flags: dict[str, bool], kind: str) -> None:
     """What comes back for each of 32 combinations; max_usage is one figure, also with other processes."""
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as program:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"]) as program:
         proc = {"function": (hold, (1000,)), "this process": -1, "popen": program}[kind]
         found = memory_usage(proc, interval=0.02, max_iterations=3, **flags)
     if flags["retval"] and kind == "function":
