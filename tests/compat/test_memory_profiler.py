@@ -98,3 +98,28 @@ def test_backends_keep_their_names() -> None:
     """memory_profiler's names choose memlens's meters."""
     names = ["psutil", "psutil_pss", "psutil_uss", "posix", "tracemalloc", None]
     assert [mp.choose_backend(name) for name in names] == ["rss", "pss", "uss", "rss", "tracemalloc", "rss"]
+
+
+def test_the_profile_of_memory_profiler_is_a_profiler_too() -> None:
+    """A decorator, and what scripts switch on and off by hand; each line's figures are in `code_map`."""
+    made: list[bytes] = []
+
+    def load() -> None:
+        made.append(b"x" * (8 << 20))
+
+    profile = mp._Profile()
+    profile.add_function(load)
+    with profile:
+        load()
+    profile.enable_by_count()
+    load()
+    profile.disable_by_count()
+    ((file, lines),) = profile.code_map.items()
+    assert file == __file__
+    added, in_use, times = dict(lines)[load.__code__.co_firstlineno + 1]
+    assert (round(added), times) == (16, 2)
+    assert in_use > 16
+    text = io.StringIO()
+    mp.show_results(profile, text)
+    assert "made.append" in text.getvalue()
+    assert profile(load).__wrapped__ is load

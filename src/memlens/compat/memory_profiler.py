@@ -36,8 +36,6 @@ __all__ = [
     "show_results",
 ]
 
-profile = memlens.profile
-
 
 class LineProfiler(_LineProfiler):
     """memory_profiler's constructor and method names.
@@ -92,8 +90,53 @@ class LineProfiler(_LineProfiler):
     enable_by_count = enable
     disable_by_count = disable
 
+    @property
+    def code_map(self) -> dict[str, list[tuple[int, tuple[float, float, int] | None]]]:
+        """By file: each line with what it added, what was then in use (MiB), and how often it ran."""
+        lines: dict[str, list[tuple[int, tuple[float, float, int] | None]]] = {}
+        for table in self.tables():
+            for row in table.rows:
+                read = row.usage_bytes is not None and row.increment_bytes is not None
+                figures = (
+                    ((row.increment_bytes or 0) / MIB, (row.usage_bytes or 0) / MIB, row.occurrences)
+                    if read
+                    else None
+                )
+                lines.setdefault(table.file, []).append((row.line, figures))
+        return lines
 
-def show_results(prof: _LineProfiler, stream: Any = None, precision: int = 1) -> None:
+
+class _Profile:
+    """memory_profiler's `profile`: a decorator, and a LineProfiler that a program switches by hand.
+
+    `with profile:` measures the functions that were added to it; `show_results(profile)` prints them.
+    """
+
+    def __init__(self) -> None:
+        self._profiler: LineProfiler | None = None
+
+    def __call__(self, func: Any = None, *args: Any, **options: Any) -> Any:
+        return memlens.profile(func, *args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._profiler is None:
+            self._profiler = LineProfiler()
+        return getattr(self._profiler, name)
+
+    def __enter__(self) -> _Profile:
+        self.enable_by_count()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.disable_by_count()
+
+
+profile = _Profile()
+
+
+def show_results(prof: _LineProfiler | _Profile, stream: Any = None, precision: int = 1) -> None:
     """Print a profiler's tables to `stream`, standard output if None."""
     for table in prof.tables():
         (stream or sys.stdout).write(render.text(table, precision=precision) + "\n")

@@ -86,7 +86,15 @@ class LineProfiler:
     def display(
         self, func: Callable[..., Any] | None = None, columns: Sequence[str] | None = None
     ) -> LineRecords:
-        """The tables, which print as text and show as HTML in a notebook."""
+        """The tables: a notebook shows what this returns, a script prints them at once."""
+        records = self._records(func, columns)
+        if not hasattr(sys, "ps1") and "IPython" not in sys.modules:
+            print(records)
+        return records
+
+    def _records(
+        self, func: Callable[..., Any] | None = None, columns: Sequence[str] | None = None
+    ) -> LineRecords:
         shown = tuple(columns or self.columns)
         unknown = [column for column in shown if _counter(column) not in map(_counter, self.columns)]
         if unknown:
@@ -106,7 +114,7 @@ class LineProfiler:
         stream: Writable | None = None,
     ) -> None:
         """Write the tables as text, to standard output by default."""
-        (stream or sys.stdout).write(f"{self.display(func, columns)}\n")
+        (stream or sys.stdout).write(f"{self._records(func, columns)}\n")
 
 
 class LineRecords:
