@@ -27,9 +27,13 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's high-wa
 
 
 def test_the_fast_reader_and_psutil_agree() -> None:
-    """Two ways to the same figure, within what the reading itself allocates."""
-    assert own_process.own_rss_bytes() == pytest.approx(psutil.Process().memory_info().rss, abs=2 * MIB)
-    assert own_process.psutil_reader()() == pytest.approx(own_process.own_rss_bytes(), abs=2 * MIB)
+    """Two ways to the same figure, within what the reading itself allocates.
+
+    What other threads of the test run give back between two readings is in one of them: once must do.
+    """
+    reader, read = own_process.psutil_reader(), own_process.own_rss_bytes
+    apart = [(abs(read() - psutil.Process().memory_info().rss), abs(reader() - read())) for _ in range(5)]
+    assert min(max(pair) for pair in apart) <= 2 * MIB
 
 
 def test_without_proc_psutil_reads(monkeypatch: pytest.MonkeyPatch) -> None:
