@@ -102,10 +102,11 @@ def test_backends_keep_their_names() -> None:
 
 def test_the_profile_of_memory_profiler_is_a_profiler_too() -> None:
     """A decorator, and what scripts switch on and off by hand; each line's figures are in `code_map`."""
-    made: list[bytes] = []
+    made: list[mmap.mmap] = []
+    page = b"x" * (8 << 20)
 
     def load() -> None:
-        made.append(b"x" * (8 << 20))
+        made.append(mmap.mmap(-1, 8 << 20)), made[-1].write(page)  # from the system, not what malloc kept
 
     profile = mp._Profile()
     profile.add_function(load)

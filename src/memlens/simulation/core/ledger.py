@@ -50,7 +50,6 @@ class Ledger:
         self.events = events
         self.storages: dict[int, Storage] = {}
         self.host_bytes = 0
-        self.elsewhere = 0  # storages on the host or on meta: only while there are any can devices be mixed
         self.peak_host_bytes = 0
         self.last_id = 0  # of the newest allocation
         self.closed = False
@@ -95,7 +94,6 @@ class Ledger:
         elif device is HOST:
             self.host_bytes += nbytes
             self.peak_host_bytes = max(self.peak_host_bytes, self.host_bytes)
-        self.elsewhere += device is not CUDA
         self.storages[entry.key] = entry
         return entry
 
@@ -161,9 +159,8 @@ class Ledger:
                 return
             if entry.device is CUDA:
                 self._release(entry)
-            else:
-                self.elsewhere -= 1
-                self.host_bytes -= entry.nbytes if entry.device is HOST else 0
+            elif entry.device is HOST:
+                self.host_bytes -= entry.nbytes
 
     def _segment(self, kind: str, address: int, nbytes: int, stream: int, small: bool) -> None:
         if kind in ("alloc", "map"):

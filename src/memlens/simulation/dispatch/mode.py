@@ -114,12 +114,12 @@ class DispatchMode(TorchDispatchMode):
             target = sim.factory_target()
         else:
             try:
-                target = self._target(op, metas)
+                target, is_apart = self._target(op, metas)
             except NotImplementedError:
                 raise _no_sparse(func, sim) from None
             if kwargs.get("device") is not None and sim.target is not None:
                 target = sim.target  # `empty_like(x, device="cuda")`: elsewhere than its argument
-            elif target is CUDA and (reals or self.ledger.elsewhere):
+            elif target is CUDA and (reals or is_apart):
                 self._check_devices(func, op, args, kwargs, metas, reals)
             if target is CUDA and op.check is not None:
                 op.check(args, kwargs)
@@ -226,24 +226,31 @@ class DispatchMode(TorchDispatchMode):
             self._scratch(op, args, kwargs, out)
         return out
 
-    def _target(self, op: Operator, metas: list[Tensor]) -> str | None:
+    def _target(self, op: Operator, metas: list[Tensor]) -> tuple[str | None, bool]:
         """Where the outputs live: where the inputs do, on the device if any does; None if no input is known.
+
+        And whether an input is elsewhere than on the device.
 
         Raises UncountedTensor where an input on the device meets one that the ledger does not hold.
         """
         storages = self.ledger.storages
         target = uncounted = None
+        is_apart = False
         for tensor in metas:
             entry = storages.get(tensor.untyped_storage()._cdata)
             if entry is None and op.indexes:  # `x[[0, 2]]`: C++ made the index of the list, seen by no mode
                 self.sim.adopt(tensor, op.name)
             elif entry is None:
                 uncounted = tensor
-            elif target is not CUDA and (entry.device is not PLAIN or target is None):
-                target = entry.device
+            elif entry.device is CUDA:
+                target = CUDA
+            else:
+                is_apart = True
+                if target is not CUDA and (entry.device is not PLAIN or target is None):
+                    target = entry.device
         if uncounted is not None and target is CUDA:
             refuse_uncounted(uncounted, op.name, self.sim.site(op.name).where)
-        return target
+        return target, is_apart
 
     def _lift(
         self,
