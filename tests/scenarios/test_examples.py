@@ -50,6 +50,7 @@ def missing(path: Path) -> list[str]:
     tops = {name.partition(".")[0] for name, _ in libraries(path, path.parent, set())}
     tops |= {"torchvision"} if "timm" in tops else set()
     tops |= {"accelerate"} if path.stem == "hf_trainer" else set()  # transformers' Trainer wants it
+    tops |= {"tensorboard"} if "torch.utils.tensorboard" in path.read_text() else set()
     return sorted(top for top in tops if importlib.util.find_spec(top) is None)
 
 

@@ -246,5 +246,6 @@ def test_masks_of_a_formula_are_combined_in_place_by_clamp_alone() -> None:
             return [e.requested for e in sim.trace.events if isinstance(e, Alloc) and e.requested == 1000]
 
     hardswish = torch.nn.functional.hardswish
-    assert len(masks(lambda x: x.clamp(torch.zeros(1000).cuda(), torch.ones(1000).cuda()))) == 2
     assert len(masks(hardswish)) == 3
+    if torch.__version__ < "2.14":  # which has another formula
+        assert len(masks(lambda x: x.clamp(torch.zeros(1000).cuda(), torch.ones(1000).cuda()))) == 2
