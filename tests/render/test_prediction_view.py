@@ -9,13 +9,14 @@ import pytest
 from memlens.explanation.prediction import Card, Prediction, build_prediction
 from memlens.explanation.step_growth import StepGrowth
 from memlens.model import Alloc, Assumption, Category, Device, Free, Mark, SegmentAlloc, Site, Trace
+from memlens.render.consoles import as_text
 from memlens.render.prediction import (
+    PredictionView,
     format_range,
     join_names,
     share_columns,
     short_path,
     subtitle,
-    to_text,
 )
 from memlens.units import GIB, MIB
 
@@ -81,14 +82,14 @@ What is assumed, and how far it may move the peak
 
 def test_the_whole_page_at_80_columns() -> None:
     """Every figure of the page follows from five events."""
-    page = "\n".join(line.rstrip() for line in to_text(prediction(), 80).splitlines()) + "\n"
+    page = "\n".join(line.rstrip() for line in as_text(PredictionView(prediction()), 80).splitlines()) + "\n"
     assert page == EIGHTY
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     """From a narrow pane to a wide screen."""
-    assert max(len(line) for line in to_text(prediction(), width).splitlines()) <= width
+    assert max(len(line) for line in as_text(PredictionView(prediction()), width).splitlines()) <= width
 
 
 @pytest.mark.parametrize("columns", [20, 67, 187])
@@ -107,7 +108,7 @@ def test_growth_is_in_the_verdict() -> None:
     grown = replace(
         prediction(), growth=StepGrowth(2 * MIB, "train.py:7", 11), notes=("no backward follows",)
     )
-    page = to_text(grown, 80)
+    page = as_text(PredictionView(grown), 80)
     assert "\nGrows by 2.00 MiB a step (train.py:7): out of memory after 11 more steps\n" in page
     assert "Worth knowing\n  no backward follows" in page
     assert grown.headline().endswith(
@@ -128,7 +129,7 @@ def test_cards_are_grouped_by_memory_and_answer() -> None:
     """One line a size; what does not fit on one line is counted."""
     cards = tuple(Card(f"NVIDIA RTX A{n}000", 8 * GIB, 6 * GIB, 7 * GIB) for n in range(20))
     cards += (Card("T4", 15 * GIB, 14 * GIB, 16 * GIB), Card("GTX 1650", 4 * GIB, 6 * GIB, 7 * GIB))
-    page = to_text(replace(prediction(), fits=None, cards=cards), 80)
+    page = as_text(PredictionView(replace(prediction(), fits=None, cards=cards)), 80)
     assert "   8 GiB  fits          RTX A0000, RTX A1000" in page
     assert " more" in page
     assert "  15 GiB  may not fit   T4" in page

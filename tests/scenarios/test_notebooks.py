@@ -19,13 +19,15 @@ pytest.importorskip("torch")
 pytest.importorskip("nbformat")
 pytest.importorskip("IPython")
 
+from tests.support.complaints import complaint
 from tests.support.notebooks import write_notebook
 
 from memlens.advice.scripts import largest_batch_of_script
 from memlens.errors import TargetError
 from memlens.explanation.prediction import Prediction
 from memlens.explanation.prediction_record import recall
-from memlens.render.prediction import to_text
+from memlens.render.consoles import as_text
+from memlens.render.prediction import PredictionView
 from memlens.render.report import to_html
 from memlens.scenarios.script.predict_script import Script, predict_script
 from memlens.scenarios.script.preload import libraries
@@ -218,14 +220,6 @@ def said(prediction: Prediction) -> str:
     return " / ".join(assumption.what for assumption in prediction.assumptions)
 
 
-def complaint(outcomes: dict[str, Future[Prediction]], name: str) -> str:
-    """The one line about a notebook that fails; no folder of ours is in it."""
-    with pytest.raises(TargetError) as caught:
-        outcomes[name].result()
-    assert "\n" not in caught.value.message
-    return caught.value.message
-
-
 def test_cells_share_a_namespace_and_go_on_after_a_loop(outcomes: dict[str, Future[Prediction]]) -> None:
     """4 MiB of weights; gradient, two moments, 16.25 MiB of workspaces; a result. The loop was cut short."""
     prediction = outcomes["trains"].result()
@@ -345,7 +339,7 @@ def test_the_page_shows_memory_after_each_cell(outcomes: dict[str, Future[Predic
     prediction = outcomes["trains"].result()
     for shown in (prediction, recall(prediction.trace)):
         assert shown is not None
-        text = to_text(shown)
+        text = as_text(PredictionView(shown), 80)
         assert re.search(r"3 +32\.25 MiB +\+28\.25 MiB +36\.25 MiB +stopped", text)
         assert "the others (1) leave it as it is" in text
         assert re.search(r"optimizer +16\.00 MiB +8\.00 MiB", text)
@@ -355,7 +349,6 @@ def test_the_page_shows_memory_after_each_cell(outcomes: dict[str, Future[Predic
 
 def test_the_html_page_has_the_tables_too(outcomes: dict[str, Future[Prediction]]) -> None:
     """Every cell is in it; a record whose cells are no cells is no prediction."""
-    pytest.importorskip("plotly")
     pytest.importorskip("jinja2")
     prediction = outcomes["fits"].result()
     page = to_html(prediction.trace, prediction.target)

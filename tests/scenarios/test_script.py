@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from tests.support.complaints import complaint
+
 from memlens.errors import TargetError, UsageError
 from memlens.explanation.prediction import Prediction
 from memlens.scenarios.script.predict_script import Script, predict_script
@@ -138,14 +140,6 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Predi
             path.write_text(TRAINS + f"import os\nos.chdir({str(folder)!r})\n" + rest)
         found[name] = pool.submit(predict_script, Script(str(path), **options), gpu="A100 40GB")
     return found
-
-
-def complaint(outcomes: dict[str, Future[Prediction]], name: str) -> str:
-    """The one line about a script that fails."""
-    with pytest.raises(TargetError) as caught:
-        outcomes[name].result()
-    assert "\n" not in caught.value.message
-    return caught.value.message
 
 
 def test_a_script_runs_unchanged(outcomes: dict[str, Future[Prediction]]) -> None:

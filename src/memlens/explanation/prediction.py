@@ -13,7 +13,7 @@ from typing import Any
 from memlens.answers import Answer
 from memlens.explanation.step_growth import StepGrowth, step_growth
 from memlens.explanation.top_holders import HeldBy, Holder, build_holders, notes, top_holders
-from memlens.model import Alloc, Assumption, Category, Device, Site, Timeline, Trace
+from memlens.model import Alloc, Assumption, Breakdown, Category, Device, Site, Timeline, Trace
 from memlens.units import format_bytes
 
 SCHEMA = "memlens.prediction/1"
@@ -258,13 +258,13 @@ def context_assumption(device: Device | None) -> list[Assumption]:
     return [Assumption(what, why, low - expected, high - expected, (0, 0))]
 
 
-def breakdown_at_peak(trace: Trace, timeline: Timeline, index: int) -> dict[Category, int]:
-    """Bytes of every category of the contract at event number `index`; they add up to the process."""
+def breakdown_at_peak(trace: Trace, timeline: Timeline, held: Breakdown) -> dict[Category, int]:
+    """Bytes of every category of the contract at the moment of `held`; they add up to the process."""
     sizes: dict[Category, int] = dict.fromkeys(_KEYS, 0)
-    for category, size in trace.breakdown(index).by_category().items():
+    for category, size in held.by_category().items():
         sizes[Category.TEMPORARY if category is Category.UNKNOWN else category] += size
-    if timeline.reserved and index >= 0:
-        sizes[Category.FRAGMENTATION] = timeline.reserved[index] - timeline.allocated[index]
+    if timeline.reserved and held.index >= 0:
+        sizes[Category.FRAGMENTATION] = timeline.reserved[held.index] - timeline.allocated[held.index]
     sizes[Category.CONTEXT] = trace.device.context_bytes[1] if trace.device else 0
     return sizes
 
@@ -331,7 +331,7 @@ def build_prediction(
         fits=None if memory is None else peak.process_bytes <= memory,
         headroom_bytes=None if memory is None else memory - peak.process_bytes,
         peak=peak,
-        breakdown=breakdown_at_peak(trace, timeline, index),
+        breakdown=breakdown_at_peak(trace, timeline, held),
         steps=build_steps(trace, timeline),
         top_modules=build_holders(held),
         top_holders=top_holders(held),

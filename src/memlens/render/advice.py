@@ -8,7 +8,6 @@ from rich.text import Text
 
 from memlens.advice.result import Advice, Advised, Combination, LargestBatch
 from memlens.explanation.prediction import fit_answer, short_name
-from memlens.render.consoles import as_text
 from memlens.render.prediction import ANSWERS, WIDEST, headline, subtitle
 from memlens.render.sections import section
 from memlens.units import format_bytes
@@ -27,11 +26,6 @@ class AdviceView:
         width = min(options.max_width, WIDEST)
         for part in render(self.advice):
             yield from console.render(part, options.update_width(width))
-
-
-def to_text(advice: Advice, width: int = 80) -> str:
-    """The same as plain text, without colour, for a file."""
-    return as_text(AdviceView(advice), width)
 
 
 def render(advice: Advice) -> list[RenderableType]:

@@ -14,7 +14,6 @@ from memlens.explanation.top_holders import Holder
 from memlens.model import Assumption, Category
 from memlens.render import notebook
 from memlens.render.bars import bar, chart, resample
-from memlens.render.consoles import as_text
 from memlens.render.sections import grid, section
 from memlens.units import GIB, format_bytes, short_path
 
@@ -48,11 +47,6 @@ class PredictionView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, WIDEST)
         yield from render(self.prediction, width)
-
-
-def to_text(prediction: Prediction, width: int = 80) -> str:
-    """The same as plain text, without colour, for a file."""
-    return as_text(PredictionView(prediction), width)
 
 
 def render(prediction: Prediction, width: int) -> list[RenderableType]:

@@ -170,9 +170,10 @@ def write(advice: Advice, as_json: bool, output: Path | None) -> None:
         if output.suffix == ".json":
             text = json.dumps(advice.to_dict(), indent=2) + "\n"
         else:
-            from memlens.render.advice import to_text
+            from memlens.render.advice import AdviceView
+            from memlens.render.consoles import as_text
 
-            text = to_text(advice, width=100)
+            text = as_text(AdviceView(advice), 100)
         output.write_text(text, encoding="utf-8")
         click.echo(f"wrote {output}", err=True)
     if as_json:
